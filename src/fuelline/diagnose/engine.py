@@ -78,6 +78,7 @@ def diagnose(
         collectives=_collectives(facts),
         devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
         unused_devices=facts.unused_devices,
+        device_budget=facts.device_budget,
         quality=[] if facts.trace is None else facts.trace.quality,
         tried_by=_find_trier(facts),
     )

@@ -55,6 +55,24 @@ kernel computes meanwhile. Undivided: communication whose transfer cannot be tol
 because other ranks' traces are not there. The parts after copies are idle time by its cause."""
 LEDGER_PARTS: tuple[LedgerPart, ...] = get_args(LedgerPart)
 
+DevicePart = Literal[
+    "computing",
+    "host-paced",
+    "waiting for the host",
+    "waiting for input",
+    "copies",
+    "collectives",
+    "pauses",
+    "unknown",
+]
+"""Where a device's time went in a recorded run, by events on its own clock.
+
+waiting for the host: nothing was queued, because launches or the loop's own code take longer.
+host-paced: the device was never behind the host, so that computing cannot be told from waiting for
+launches; the driver's utilisation divides it where there is one. pauses: checkpoints, validation
+and starts of epochs. unknown: no event covers it."""
+DEVICE_PARTS: tuple[DevicePart, ...] = get_args(DevicePart)
+
 Part = StepPart | LedgerPart
 """A part of a budget: of a recorded run's steps, or of an imported trace's devices."""
 

@@ -129,8 +129,8 @@ class Kind(IntEnum):
     FLOPS = 22  # floating-point operations of the step that ends here
     DEVICE_STEP = 23  # as 24, before there were marks: device index, ns from its first to its last
     # kernel, ns idle before the first
-    MARK = 24  # device index, ns of its clock, number of that clock, stream, `Place`: an event that
-    # the host queued at `start_ns`; after `dur_ns` it knew that the device had passed it
+    MARK = 24  # device index, ns of its clock, number of that clock, stream, `MarkPlace`: an event
+    # that the host queued at `start_ns`; after `dur_ns` it knew that the device had passed it
 
 
 class StepKind(IntEnum):
@@ -140,7 +140,7 @@ class StepKind(IntEnum):
     REPLAY = 1  # a captured graph was replayed: a step where it holds all of one
 
 
-class Place(IntEnum):
+class MarkPlace(IntEnum):
     """Where in the host's work a MARK was put.
 
     The beginning of a stall has none of its own if another mark was put just before.
@@ -205,6 +205,7 @@ class Flag(IntFlag):
     PINNED = 16  # COPY
     IMPLICIT = 64  # SYNC: a value was read (printed, compared), which waits for the device
     ASYNC = 32  # COLLECTIVE: the call returned before it was complete; see COLLECTIVE_WAIT
+    OWN = 256  # SYNC: the framework's own, which the job cannot leave out
     SKIPPED = 128  # STEP: the optimizer was left out because gradients had overflowed
 
 

@@ -73,13 +73,17 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "backwards": (
         "A backward pass, as far as the host is in it.",
-        {"graph_nodes": "nodes of the graph; 0: not counted this time"},
+        {
+            "graph_nodes": "nodes of the graph; 0: not counted this time",
+            "engine_cpu_ns": "CPU time of autograd's thread for a device; 0: none, or not read",
+        },
     ),
     "step_ends": (
         "A step has ended.",
         {
             "stepper_id": "number of who steps (an optimizer), from 1",
-            "step_kind": "`train`",
+            "step_kind": "`train`; `replay` of a captured graph",
+            "is_skipped": "the optimizer was left out because gradients had overflowed",
             "cpu_clock_ns": "CPU time of the thread so far; null or 0 where it was not read",
         },
     ),
@@ -92,6 +96,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "device": "number of the accelerator; null: the current one",
             "is_implicit": "a value was read, as by `.item()`",
+            "is_own": "by the framework itself, as in a gradient scaler's step",
         },
     ),
     "collections": (
@@ -119,10 +124,20 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "flops": ("A step's work, where it is counted.", {"flops": "floating-point operations"}),
     "device_steps": (
-        "A step as the device saw it.",
+        "A step as the device saw it, in recordings before there were `device_marks`.",
         {
             "busy_ns": "from its first kernel to its last",
             "idle_before_ns": "idle before the first",
+        },
+    ),
+    "device_marks": (
+        "Events that the host queued on a device: where it was, and when the device passed them.",
+        {
+            "dur_ns": "until the host knew that the device had passed it",
+            "device_ns": "when the device passed it, by its own clock",
+            "clock": "number of that clock; other numbers do not compare",
+            "stream": "queue of the device",
+            "mark_place": "`wait_begin`, `wait_end`, `copy_begin`, `copy_end`, `sync_begin`, ...",
         },
     ),
     "states": (

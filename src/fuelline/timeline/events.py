@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Collective, Flag, Kind, PauseKind, StepKind
+from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace, PauseKind, StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.HANDOFF: {"pickled_bytes": "a", "cpu_ns": "b", "worker": "c", "size_bytes": "d"},
     Kind.PIN: {"size_bytes": "a"},
     Kind.COPY: {"size_bytes": "a", "device": "b"},
-    Kind.BACKWARD: {"graph_nodes": "a", "cpu_ns": "b"},
+    Kind.BACKWARD: {"graph_nodes": "a", "cpu_ns": "b", "engine_cpu_ns": "c"},
     Kind.STEP: {"stepper_id": "a", "step_kind": "b", "cpu_clock_ns": "c"},
     Kind.PAUSE: {"size_bytes": "a", "pause_kind": "c"},
     Kind.SYNC: {"device": "a"},
@@ -51,13 +51,15 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.COLLECTIVE_WAIT: _COLLECTIVE,
     Kind.FLOPS: {"flops": "a"},
     Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_before_ns": "c"},
+    Kind.MARK: {"device": "a", "device_ns": "b", "clock": "c", "stream": "d", "place": "e"},
 }
 _FLAGS: Mapping[Kind, Mapping[str, Flag]] = {
     Kind.COLLECTIVE: {"is_async": Flag.ASYNC},
     Kind.COPY: {"is_non_blocking": Flag.NON_BLOCKING, "is_pinned": Flag.PINNED},
     Kind.FETCH: {"is_end": Flag.END},
     Kind.WAIT: {"is_training": Flag.TRAINING, "is_end": Flag.END},
-    Kind.SYNC: {"is_implicit": Flag.IMPLICIT},
+    Kind.SYNC: {"is_implicit": Flag.IMPLICIT, "is_own": Flag.OWN},
+    Kind.STEP: {"is_skipped": Flag.SKIPPED},
 }
 _NAMES = {
     Kind.WAIT: "waits",
@@ -77,6 +79,7 @@ _NAMES = {
     Kind.COLLECTIVE_WAIT: "collective_waits",
     Kind.FLOPS: "flops",
     Kind.DEVICE_STEP: "device_steps",
+    Kind.MARK: "device_marks",
 }
 EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
 """Table to the kind of event that it holds."""
@@ -84,6 +87,7 @@ _WORDS: Mapping[str, tuple[str, type[IntEnum]]] = {
     "op": ("operation", Collective),
     "pause_kind": ("pause_kind", PauseKind),
     "step_kind": ("step_kind", StepKind),
+    "place": ("mark_place", MarkPlace),
 }
 """Columns that are words for the public: their name there, and the enum of their numbers."""
 _FAILED = int(Flag.END | Flag.ERROR)
@@ -97,6 +101,11 @@ def of_thread(pid: int, tid: int) -> pl.Expr:
 def has_succeeded() -> pl.Expr:
     """Whether the call gave something: neither the end of an epoch nor an exception."""
     return pl.col("flags").cast(pl.Int64) & _FAILED == 0
+
+
+def is_own() -> pl.Expr:
+    """Whether a synchronisation is the framework's own, which the job cannot leave out."""
+    return pl.col("flags").cast(pl.Int64) & int(Flag.OWN) != 0
 
 
 def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
@@ -156,7 +165,8 @@ def copies(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Backward passes.
 
-    `graph_nodes`: of its graph, 0 if they were not counted this time. `cpu_ns` of the thread.
+    `graph_nodes`: of its graph, 0 if they were not counted this time. `cpu_ns` of the thread,
+    `engine_cpu_ns` of autograd's own for a device; 0 or less: there is none, or it was not read.
     """
     return _of(timeline, Kind.BACKWARD, where)
 
@@ -196,23 +206,33 @@ def device_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     return _of(timeline, Kind.DEVICE_STEP, where)
 
 
+def device_marks(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Events that the host queued on a device at `start_ns`; at `end_ns` it knew them passed.
+
+    `device`: its index. `device_ns`: when the device passed it, by its own clock, whose number is
+    `clock`. `stream`. `place`: a `wire.MarkPlace`.
+    """
+    return _of(timeline, Kind.MARK, where)
+
+
 def counted_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Steps whose floating-point operations were counted: `flops`."""
     return _of(timeline, Kind.FLOPS, where)
 
 
 def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
-    """All that a thread did: kind, flags, start_ns, end_ns, owner, pause_kind and position.
+    """All that a thread did: kind, flags, start_ns, end_ns, owner, pause_kind, step_kind, position.
 
     `owner` is what the event belongs to, by its kind: a source's or a stepper's number.
-    `pause_kind`: the `wire.PauseKind` of a PAUSE, null for others. `position` as of `batches`.
+    `pause_kind`: the `wire.PauseKind` of a PAUSE, null for others; `step_kind` likewise of a STEP.
+    `position` as of `batches`. Marks on a device are not among them.
     Outer events stand before those inside them. Only these columns: of a million events all of them
     take 100 MB.
     """
     return (
         timeline.table("events")
         .lazy()
-        .filter(of_thread(pid, tid))
+        .filter(of_thread(pid, tid) & (pl.col("kind") != Kind.MARK))
         .select(
             "kind",
             "flags",
@@ -220,6 +240,7 @@ def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
             end_ns=pl.col("start_ns") + pl.col("dur_ns"),
             owner="a",
             pause_kind=pl.when(pl.col("kind") == Kind.PAUSE).then("c").cast(pl.Int8, strict=False),
+            step_kind=pl.when(pl.col("kind") == Kind.STEP).then("b").cast(pl.Int8, strict=False),
             position="e",
         )
         .sort("start_ns", "end_ns", descending=[False, True])

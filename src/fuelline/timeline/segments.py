@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind, StepKind
 from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
     Without an optimizer a step ends when a batch has arrived.
     """
     if trainer.step_kind == "train":
-        steps = events.filter(pl.col("kind") == Kind.STEP)
+        steps = _steps(events)
         leader = (
             steps.group_by("owner")
             .agg(pl.len().alias("n"), pl.col("start_ns").min().alias("first"))
@@ -189,6 +189,27 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
         & pl.col("owner").is_in(trainer.train_sources)
         & has_succeeded()
     )["end_ns"]
+
+
+def _steps(events: pl.DataFrame) -> pl.DataFrame:
+    """Ends of steps, each once.
+
+    An optimizer that steps again with neither a batch nor a backward pass in between has not
+    learned anything new: a library calls it for each group of weights. A graph that is replayed is
+    a step where no optimizer is called. Where nothing but steps was seen, all of them count.
+    """
+    turns = [Kind.WAIT, Kind.BACKWARD]
+    learned = (
+        events.filter(pl.col("kind").is_in([Kind.STEP, *turns]))
+        .sort("end_ns", maintain_order=True)
+        .with_columns(turn=pl.col("kind").is_in(turns).cum_sum())
+    )
+    steps = learned.filter(pl.col("kind") == Kind.STEP)
+    called = steps.filter(pl.col("step_kind") == StepKind.TRAIN)
+    steps = called if called.height > 1 else steps
+    if steps["turn"].n_unique() <= 1:
+        return steps
+    return steps.unique(["turn", "owner"], keep="last", maintain_order=True)
 
 
 def _after_closures(events: pl.DataFrame) -> pl.DataFrame:

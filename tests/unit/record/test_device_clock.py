@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 from fuelline.record.hooks.torch import device_clock, training
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
-from fuelline.schema.wire import Flag, Kind, Place, StepKind
+from fuelline.schema.wire import Flag, Kind, MarkPlace, StepKind
 from tests.integration.harness import Left, read_spools
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     made.uninstall()
 
 
-def train(  # noqa: PLR0913
+def train(
     stream: Stream,
     *,
     wait_ms: float,
@@ -139,8 +140,8 @@ def idle_in_waits(folder: Path) -> list[float]:
     marks = [(record[6], record[3] / 1e6) for record in read(folder).of(Kind.MARK)]
     return [
         round(after - before, 3)
-        for (place, before), (next_place, after) in zip(marks, marks[1:], strict=False)
-        if (place, next_place) == (Place.WAIT_BEGIN, Place.WAIT_END)
+        for (place, before), (next_place, after) in itertools.pairwise(marks)
+        if (place, next_place) == (MarkPlace.WAIT_BEGIN, MarkPlace.WAIT_END)
     ]
 
 
@@ -175,7 +176,7 @@ def test_a_mark_says_where_on_which_device_and_stream(
     marks = read(tmp_path).of(Kind.MARK)
     assert {(r[2], r[4], r[5]) for r in marks} == {(3, 1, 7)}
     expected = ["STEP_END", "WAIT_BEGIN", "WAIT_END", "BACKWARD_BEGIN", "BACKWARD_END"]
-    assert [Place(record[6]).name for record in marks[:5]] == expected
+    assert [MarkPlace(record[6]).name for record in marks[:5]] == expected
     assert all(record[1] >= 0 for record in marks)
     assert not read(tmp_path).of(Kind.DEVICE_STEP)
 
@@ -196,8 +197,8 @@ def test_a_stall_that_begins_right_after_a_mark_begins_with_it(
     monkeypatch.setattr(device_clock, "FRESH_NS", 10**12)
     train(stream, wait_ms=30, launch_ms=1, device_ms=10)
     places = {record[6] for record in read(tmp_path).of(Kind.MARK)}
-    assert Place.WAIT_BEGIN not in places
-    assert places >= {Place.STEP_END, Place.WAIT_END, Place.BACKWARD_BEGIN}
+    assert MarkPlace.WAIT_BEGIN not in places
+    assert places >= {MarkPlace.STEP_END, MarkPlace.WAIT_END, MarkPlace.BACKWARD_BEGIN}
 
 
 def test_events_are_used_again(installation: Installation, stream: Stream) -> None:
@@ -238,7 +239,7 @@ def test_a_forked_child_frees_no_event_of_its_parent(
     assert clock._latest is not None
     child = os.fork()
     if not child:
-        clock.mark(Place.STEP_END)
+        clock.mark(MarkPlace.STEP_END)
         clock.read()
         installation.uninstall()
         del clock

@@ -294,6 +294,32 @@ def test_errors_of_amd_are_judged_by_their_name(words: str, trouble: Trouble) ->
     assert amd.judge(FakeAmdError(words)) is trouble
 
 
+def test_an_older_amd_library_loses_a_reading_and_no_card(amdsmi: Any) -> None:
+    del amdsmi.amdsmi_get_violation_status, amdsmi.amdsmi_get_gpu_device_uuid
+    (device,) = amd.find_devices(1).devices
+    values = {name for rate in Rate for name in device.read(rate)}
+    assert "util.gpu_frac" in values
+    assert "throttle.thermal_frac" not in values
+
+
+def test_bindings_of_any_age_answer_as_an_older_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pynvml` 11 has neither GPM nor the reasons for lower clocks."""
+
+    class NVMLError(Exception):
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    module = SimpleNamespace(
+        __name__="pynvml", NVMLError=NVMLError, NVML_ERROR_FUNCTION_NOT_FOUND=13, nvmlInit=int
+    )
+    bindings = nvidia.Bindings(module)  # type: ignore[arg-type]
+    assert bindings.nvmlInit is int
+    assert bindings.NVML_FI_DEV_NEW is None
+    with pytest.raises(NVMLError) as refusal:
+        bindings.nvmlGpmQueryDeviceSupport("handle")
+    assert refusal.value.value == 13
+
+
 def test_an_amd_driver_that_does_not_answer_is_told(
     amdsmi: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

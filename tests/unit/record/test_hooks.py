@@ -482,10 +482,10 @@ def test_a_copy_says_whether_it_waits_however_it_was_told(
 ) -> None:
     installation.add("transfer", "install_copies")
     data = torch.zeros(4)
-    data.to("meta", torch.float32, True)  # noqa: FBT003
-    data.to(torch.empty(1, device="meta"), True)  # noqa: FBT003
-    torch.empty(4, device="meta").copy_(data, True)  # noqa: FBT003
-    data.to("meta", None, False)  # noqa: FBT003
+    data.to("meta", torch.float32, True)
+    data.to(torch.empty(1, device="meta"), True)
+    torch.empty(4, device="meta").copy_(data, True)
+    data.to("meta", None, False)
     records = read(tmp_path).of(Kind.COPY)
     assert [record[8] for record in records] == [*[Flag.NON_BLOCKING] * 3, 0]
 

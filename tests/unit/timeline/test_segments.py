@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuelline.schema.parts import STEP_PARTS
-from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind, PauseKind
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind, PauseKind, StepKind
 from fuelline.timeline.segments import StepSegments, cut_segments, find_span
 from tests.unit.builders import (
     MS,
@@ -440,3 +440,38 @@ def test_a_batch_that_never_came_is_no_step_boundary(flag: Flag) -> None:
     lane.add(Kind.WAIT, 3, 1, 0, 0, 0, 2, flags=flag)
     _, segments = judge(make_timeline(lane))
     assert segments.boundaries.len() == 2
+
+
+def test_an_optimizer_that_is_called_for_each_group_of_weights_steps_once() -> None:
+    """As DeepSpeed's ZeRO does."""
+    lane = Lane()
+    for _ in range(5):
+        lane.batch(2).gap(5).backward(10)
+        for _ in range(3):
+            lane.gap(1).optimizer(1)
+        lane.gap(1)
+    segments = cut_segments(make_timeline(lane), first_trainer(make_timeline(lane)))
+    assert segments is not None
+    assert segments.boundaries.len() == 5
+    assert (segments.boundaries.diff().drop_nulls() == 24 * MS).all()
+
+
+def test_replays_of_a_graph_are_steps_where_nothing_else_steps() -> None:
+    lane = Lane()
+    for _ in range(5):
+        lane.batch(2).gap(1).add(Kind.STEP, 0, 1, StepKind.REPLAY).gap(7)
+    timeline = make_timeline(lane)
+    segments = cut_segments(timeline, first_trainer(timeline))
+    assert segments is not None
+    assert segments.boundaries.len() == 5
+
+
+def test_replays_beside_an_optimizer_are_parts_of_its_step() -> None:
+    lane = Lane()
+    for _ in range(5):
+        lane.batch(2).add(Kind.STEP, 0, 1, StepKind.REPLAY).gap(1).backward(5)
+        lane.add(Kind.STEP, 0, 2, StepKind.REPLAY).gap(1).optimizer(1).gap(1)
+    timeline = make_timeline(lane)
+    segments = cut_segments(timeline, first_trainer(timeline))
+    assert segments is not None
+    assert segments.boundaries.len() == 5

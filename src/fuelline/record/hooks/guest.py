@@ -54,6 +54,8 @@ class HookThread(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
     pinning = False
+    scaling = False
+    """In a gradient scaler's step, which reads values itself."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]

@@ -13,6 +13,7 @@ from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.diagnosis.findings import (  # noqa: TC001
     BudgetPart,
+    DeviceBudget,
     JitterForecast,
     LateRank,
     StepStats,
@@ -190,6 +191,9 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     """Of the window: the trainer was ready to run and had no core."""
     passes_per_batch: Signal = _NOT_MEASURED
     """Backward passes for a batch of the loader. Many: the loop cuts it into pieces."""
+    paced_share: Signal = _NOT_MEASURED
+    """Of the window, by the device's clock: it waits for launches. An interval where it was only
+    never behind the host, so that kernels are in it, too."""
     optimizer_kernel: str = ""
     """The function of torch that stack samples show in the optimizer's step, such as
     `_single_tensor_adam`; empty if none does."""
@@ -206,8 +210,9 @@ class TransferFacts(Struct, frozen=True, kw_only=True):
     syncs_per_step: Signal = _NOT_MEASURED
     """Synchronisations and values read from the device. 1 or more: its queue runs dry each step."""
     device_idle_share: Signal = _NOT_MEASURED
-    """Of the device's time, by its own clock: idle between the end of a step and the next one's
-    beginning. What the host waits beyond that is hidden behind the device's queue."""
+    """Of the device's time, by its own clock: nothing was queued. What the host waits beyond that
+    is hidden behind the device's queue. In recordings from before there were marks: between the end
+    of a step and the next one's beginning."""
 
 
 class Culprit(Struct, frozen=True, kw_only=True):
@@ -353,6 +358,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Of an imported trace that names stages and replicas; None for all others."""
     demands: DemandFacts = field(default_factory=DemandFacts)
     """What one batch asks of each resource; the pipeline model is fitted from these."""
+    device_budget: DeviceBudget | None = None
+    """Where the device's time went; None without its own clock."""
     probe: Probe | None = None
     """What `fuelline probe` measured on the same host, of a folder that the job reads; None if it
     was never asked there."""

@@ -14,7 +14,14 @@ from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likew
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
-from fuelline.schema.parts import Activity, IdleCause, Part, StepPart  # noqa: TC001 - likewise
+from fuelline.schema.parts import (
+    DEVICE_PARTS,
+    Activity,
+    DevicePart,
+    IdleCause,
+    Part,
+    StepPart,
+)
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
 from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001
@@ -22,6 +29,8 @@ from fuelline.schema.student import Level  # noqa: TC001
 from fuelline.schema.units import percent
 
 DIAGNOSIS_VERSION = 1
+_ROUNDING = 1e-6
+"""Of the whole, by which sums of seconds may differ."""
 
 Stage = Literal[
     "read",
@@ -138,6 +147,32 @@ class BudgetPart(Struct, frozen=True, kw_only=True):
     part: Part
     seconds: float
     share: float
+
+
+class DeviceBudget(Struct, frozen=True, kw_only=True):
+    """Where the device's time went in the window, by events on its own clock."""
+
+    device: int
+    """Its number in the job."""
+    seconds: float
+    parts: dict[DevicePart, float]
+    """Every one of `schema/parts.py:DEVICE_PARTS`, in seconds; they sum to `seconds`."""
+    lead_seconds: dict[str, float] = field(default_factory=dict)
+    """How far the device is behind the host after `forward`, `backward` and `step`, medians. As
+    short as a launch takes: the host is the limit there. Milliseconds: the device is."""
+
+    def share_of(self, part: DevicePart) -> float:
+        """Of the device's time."""
+        return self.parts[part] / self.seconds if self.seconds else 0.0
+
+    def check(self) -> None:
+        """Raise if the parts are not the whole."""
+        if set(self.parts) != set(DEVICE_PARTS):
+            raise ValueError(f"device {self.device}: parts are {sorted(self.parts)}")
+        if abs(sum(self.parts.values()) - self.seconds) > _ROUNDING * max(self.seconds, 1.0):
+            raise ValueError(f"device {self.device}: parts sum to {sum(self.parts.values())} s")
+        if min(self.parts.values()) < 0:
+            raise ValueError(f"device {self.device}: a part is negative")
 
 
 class StepStats(Struct, frozen=True, kw_only=True):
@@ -299,3 +334,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
             ledger.check()
         if (self.verdict.code is None) != (self.verdict.reason is not None):
             raise ValueError("a verdict has either a code or a reason")
+
+    device_budget: DeviceBudget | None = None
+    """Of a recorded run whose device had timed events: where its time went; null for others."""

@@ -117,7 +117,7 @@ def _measure(
         link_text=link_text,
         link_use=link_use,
         replays_per_min=_per(board.growth("pcie.replay_count", "error counters"), board, 60),
-        ecc_uncorrected=board.last("ecc.uncorrected_count", "error counters"),
+        ecc_uncorrected=board.growth("ecc.uncorrected_count", "error counters"),
         rows_pending=_either(board, "rows.pending", "pages.pending"),
         rows_failed=board.last("rows.failure", "error counters"),
         nvlink_errors=_sum(

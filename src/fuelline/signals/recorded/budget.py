@@ -15,6 +15,8 @@ from fuelline.timeline import events
 from fuelline.timeline.segments import NO_EVENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.schema.readings import Signal
     from fuelline.schema.run.recording import Blindspot
@@ -165,6 +167,7 @@ def measure_hidden(
     trainer: Trainer,
     segments: StepSegments,
     device_idle: Signal = _NO_CLOCK,
+    idle_ns: Mapping[StepPart, float] | None = None,
     *,
     is_fed: bool = False,
     most_idle: float = 1.0,
@@ -172,16 +175,19 @@ def measure_hidden(
 ) -> dict[StepPart, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
-    The device's own clock says it outright: stalls beyond its idle time were hidden. Without one,
-    while the host waits for a batch the device may still work through what was queued before; then
-    a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
-    change. The slope of the rest on the stall shows it: 0 means that every wait is felt, -1 that
-    none is. A loader with workers that sets the pace shows the same slope, because it makes up for
+    The device's own clock says it outright, of each stall (`idle_ns`) or of all together: beyond
+    its idle time they were hidden. Without one, while the host waits for a batch the device may
+    still work through what was queued before; then a longer wait makes the rest of the step
+    shorter, one for one, and the step as a whole does not change. The slope of the rest on the
+    stall shows it: 0 means that every wait is felt, -1 that none is. A loader with workers
+    that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
     The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
     input is felt than the device was idle, where the host could see that.
     """
     steps = step_table(segments)
+    if idle_ns is not None:
+        return {part: hide(idle_ns.get(part, 0.0), float(steps[part].sum())) for part in STALLS}
     if isinstance(device_idle, Reading):
         stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / segments.wall_ns
         share = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
@@ -195,6 +201,11 @@ def measure_hidden(
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
     least = max(least, carried) if is_fed else least
     return {**hidden, "input": max(hidden.get("input", 0.0), least)}
+
+
+def hide(felt_ns: float, whole_ns: float) -> float:
+    """Of a stall of the host: what the device did not feel."""
+    return max(0.0, 1 - felt_ns / whole_ns) if whole_ns > 0 else 0.0
 
 
 def _rest_of_step(stall: StepPart) -> pl.Expr:

@@ -38,12 +38,17 @@ _LARGE_WAIT = 0.2
 """Of compute: with less waiting for the device the host's own steps show nearly all of it."""
 
 
+_NO_CLOCK = Missing(reason="no device clock")
 _UPDATES = re.compile(r"_(single_tensor|multi_tensor|fused)_")
 """Functions in which torch's optimizers update the weights."""
 
 
 def measure_compute(
-    timeline: Timeline, trainer: Trainer, segments: StepSegments, loop_lines: list[HotLine]
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    loop_lines: list[HotLine],
+    paced_share: Signal = _NO_CLOCK,
 ) -> ComputeFacts:
     """All that is known about the compute part of a step, waiting for the device included."""
     waiting = device_wait_frac(loop_lines)
@@ -71,8 +76,12 @@ def measure_compute(
         ),
         fixed_share=_fixed_share(steps, batches, waiting),
         host_cpu_share=ratio(
-            timed["cpu_ns"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
+            timed["cpu_ns"] + timed["engine_cpu_ns"].clip(0, None),
+            timed["dur_ns"] * ran,
+            "frac",
+            "backward.cpu over backward",
         ),
+        paced_share=paced_share,
         batch_samples=_batch_samples(timeline, trainer, segments),
         core_wait_share=_core_wait_share(timeline, trainer, segments),
         passes_per_batch=_passes_per_batch(timeline, trainer, segments),

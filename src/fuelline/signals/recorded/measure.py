@@ -21,6 +21,7 @@ from fuelline.signals.recorded.budget import (
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
 from fuelline.signals.recorded.demands import measure_demands
+from fuelline.signals.recorded.device_marks import measure_device_side
 from fuelline.signals.recorded.fetches import collect_fetches
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
 from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
@@ -30,7 +31,7 @@ from fuelline.signals.recorded.own_code import (
     measure_queue_wait,
 )
 from fuelline.signals.recorded.storage import measure_storage
-from fuelline.signals.recorded.transfer import measure_transfer
+from fuelline.signals.recorded.transfer import measure_hidden_copies, measure_transfer
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.demands import DemandFacts
@@ -55,8 +56,9 @@ def measure(
     fetch_lines = find_fetch_lines(timeline, trainer, segments)
     fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, segments)
-    transfer = measure_transfer(timeline, trainer, segments)
     accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
+    side = measure_device_side(timeline, trainer, segments, accelerators.devices)
+    transfer = measure_transfer(timeline, trainer, segments, side)
     demands = measure_demands(
         timeline,
         trainer,
@@ -72,11 +74,12 @@ def measure(
         trainer,
         segments,
         transfer.device_idle_share,
+        side.idle_ns if side.budget is not None else None,
         is_fed=keeps_up(timeline, trainer, segments, fetches),
         most_idle=most_idle,
         carried=carried,
     )
-    compute = measure_compute(timeline, trainer, segments, loop_lines)
+    compute = measure_compute(timeline, trainer, segments, loop_lines, side.paced_share)
     own = find_own_code(timeline, trainer, segments)
     queue_wait = measure_queue_wait(timeline, trainer, segments)
     budget = measure_budget(
@@ -101,6 +104,7 @@ def measure(
         budget=budget,
         hidden_frac={
             **hidden,
+            **measure_hidden_copies(segments, side),
             "own code": measure_hidden_code(compute, budget, most_idle),
             "collectives": _hidden_collectives(budget, carried, most_idle),
         },
@@ -117,6 +121,7 @@ def measure(
         unused_devices=accelerators.unused,
         transfer=transfer,
         demands=demands,
+        device_budget=side.budget,
     )
 
 

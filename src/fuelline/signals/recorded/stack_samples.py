@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
+_OURS = re.compile(r"/fuelline/record/hooks/")
+"""What stands in for a function written in C hides the line that called it."""
 _TOOLKIT = re.compile(r"/(numpy|torch|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
 _SYNC_NAME = re.compile(r"(^|\.)(synchronize|wait_for_device|block_until_ready)$")
@@ -69,6 +71,8 @@ def find_stacks(
         rows = rows.filter(pl.col("tid") == tid)
     for names, count in rows.select("frames", "count").iter_rows():
         frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
+        while frames and _OURS.search(frames[-1].file):
+            frames.pop()
         if frames:
             yield frames, count
 

@@ -9,17 +9,25 @@ import polars as pl
 from fuelline.schema.diagnosis.facts import TransferFacts
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.wire import Flag
+from fuelline.signals.recorded.budget import hide
 from fuelline.signals.statistics import ratio, total
 from fuelline.timeline import events
 
 if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
+    from fuelline.signals.recorded.device_marks import DeviceSide
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 
-def measure_transfer(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> TransferFacts:
-    """Copies, synchronisations and the device's own clock, in the window."""
+def measure_transfer(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, side: DeviceSide
+) -> TransferFacts:
+    """Copies, synchronisations and the device's own clock, in the window.
+
+    A call that copies also waits for what was queued before it: the device knows how long it took.
+    """
     within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
     mine = events.of_thread(trainer.pid, trainer.tid) & within
     copies = events.copies(timeline, mine).filter(pl.col("size_bytes") > 0)
@@ -27,10 +35,30 @@ def measure_transfer(timeline: Timeline, trainer: Trainer, segments: StepSegment
     return TransferFacts(
         pageable_share=_without(copies, Flag.PINNED),
         blocking_share=_without(copies, Flag.NON_BLOCKING),
-        bytes_per_s=ratio(copied, copies["dur_ns"], "bytes/s", "copied bytes over time"),
-        syncs_per_step=_syncs_per_step(events.synchronisations(timeline, mine).height, segments),
-        device_idle_share=_device_idle_share(events.device_steps(timeline, mine)),
+        bytes_per_s=ratio(copied, copies["dur_ns"], "bytes/s", "copied bytes over time")
+        if side.budget is None or side.copy_ns <= 0
+        else total(
+            float(copied.sum()) / side.copy_ns,
+            "bytes/s",
+            "copied bytes over the device's time",
+            copies.height,
+        ),
+        syncs_per_step=_syncs_per_step(
+            events.synchronisations(timeline, mine & ~events.is_own()).height, segments
+        ),
+        device_idle_share=_device_idle_share(events.device_steps(timeline, mine))
+        if side.budget is None
+        else side.idle_share,
     )
+
+
+def measure_hidden_copies(segments: StepSegments, side: DeviceSide) -> dict[StepPart, float]:
+    """Of the host's time in copies: waiting for the device's earlier work, which is no copying."""
+    if side.budget is None:
+        return {}
+    pieces = segments.pieces.filter(pl.col("part") == "transfer")
+    spent_ns = float((pieces["end_ns"] - pieces["start_ns"]).sum())
+    return {"transfer": hide(side.copy_ns, spent_ns)}
 
 
 def _without(copies: pl.DataFrame, flag: Flag) -> Signal:

@@ -251,3 +251,11 @@ def test_a_model_that_is_called_after_backward_is_evaluated_by_the_loop() -> Non
 )
 def test_lines_whose_calls_only_move_bytes(source: str, share: float) -> None:
     assert measure_moving([only_line(ITEM, source=source)]).value == pytest.approx(share)
+
+
+def test_a_hook_around_a_read_does_not_hide_that_it_is_one() -> None:
+    """`.item()` is C: without us the loop's line is the innermost frame."""
+    hooked = "watched (/src/fuelline/record/hooks/hook.py:90)"
+    stacks = {("main (/job/train.py:80)", hooked): 10}
+    (line,) = lines_of(stacks, {"/job/train.py:80": "total += loss.item()"}, pid=TRAINER, loop=True)
+    assert (line.line, line.stage) == ("/job/train.py:80", "sync")

@@ -4,6 +4,8 @@ What: `.item()`, `.cpu()`, a printed tensor or `synchronize()` in each step empt
 queue. The device then has nothing to do until the host has queued the next kernels.
 Costs: the device's idle time that input, pauses and copies do not account for. Waiting for a value
 costs nothing by itself while the device works: a job with such reads and a busy device is healthy.
+Not the same as: a read of the framework's own, such as a gradient scaler's in every step, which the
+job cannot leave out: those are not counted.
 Thresholds: at least nine steps in ten synchronise; a loss of 5 % to be listed.
 Known problem: the driver counts a period in which any kernel ran as busy, so the loss is
 understated rather than overstated. Without an accelerator's counters the rule is silent.
@@ -53,6 +55,8 @@ class HostSync:
         syncs = facts.transfer.syncs_per_step
         if lost is None or lost < LISTED_SHARE or not at_least(syncs, _EVERY_STEP):
             return None
+        if (value_of(facts.compute.paced_share) or 1.0) < LISTED_SHARE:
+            return None  # by its own clock the device has work queued all the time
         return found(
             self,
             facts,

@@ -5,14 +5,17 @@ updating the weights, and handing a batch over from a worker when it is so small
 alone is the price. Not work per sample.
 Measured by one of: batches of different sizes (the last one of an epoch) that take nearly the same
 time; or a trainer thread that is on a core all the time with so many operators that the framework's
-own cost per operator and the optimizer explain the step.
+own cost per operator and the optimizer explain the step. Beside an accelerator with timed events
+neither is asked: its own clock says whether it waits for launches, and a trainer that waits for the
+device may be on a core all the same.
 A hand-over counts if a batch has at most 1 MB, of which next to nothing is pickled, and takes a
 message's time: workers idle meanwhile, or the trainer opens the message.
 Thresholds: fixed cost of at least half of the step, because then twice the batch gives a third more
 samples per second. Sizes are compared only up to 32 samples per step: beyond that a constant cost
 is more likely the model's own (weights to read, a long sequence) than too small a batch.
-Known problem: on CUDA the device's own timeline is better evidence. Where all batches have the same
-size and operators do not explain the step, it is not known whether the step itself would take
+Known problem: a device that is never behind the host may compute nearly all the time; without its
+driver's utilisation that cannot be told, and the loss is an upper bound. Where all batches have the
+same size and operators do not explain the step, it is not known whether the step itself would take
 longer with a larger batch; then only the hand-over is counted, and the report says so.
 Fix: a larger batch, a fused optimizer, torch.compile or CUDA graphs.
 """
@@ -25,7 +28,7 @@ from fuelline.diagnose.evidence.split import is_message, split_input
 from fuelline.diagnose.rule import LISTED_SHARE, fact, fewer_tensors, found, speedup_if_gone
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.readings import Missing, at_least, value_of
+from fuelline.schema.readings import Missing, Reading, at_least, value_of
 from fuelline.schema.units import duration, number, percent, size
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOSTLY_FIXED = 0.5
 _HOST_BOUND = 0.8
+_PACED = 0.1
+"""Of compute: the device waits for launches. It says so itself, and as much can be saved."""
 _SMALL_BATCH = 32
 _LARGER = 4.0
 """Times as many samples in the batch that is proposed; all of the gain if a step cost the same."""
@@ -61,11 +66,15 @@ class SmallBatches:
             return None
         batch = _samples_of_a_pass(facts.compute)
         samples = f" of {number(batch)}" if batch is not None else ""
+        is_paced = isinstance(facts.compute.paced_share, Reading)
         return found(
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time goes to fixed costs per "
+            sentence=f"{percent(share)} of the time the accelerator waits for the host, which "
+            f"launches operators too slowly: the batch{samples} is too small for it."
+            if is_paced and not messages
+            else f"{percent(share)} of the time goes to fixed costs per "
             f"{'batch' if messages else 'step'}: the batch{samples} is too small.",
             evidence=[*_handing_evidence(facts, messages), *_step_evidence(facts, fixed)],
             remedies=[
@@ -75,7 +84,13 @@ class SmallBatches:
             ],
             # Nobody knows how much of the rest is fixed, so a larger batch may save more than this.
             saved_share=None if fixed is not None else messages + compute,
+            confidence="medium" if _is_undivided(facts.compute) else "high",
         )
+
+
+def _is_undivided(compute: ComputeFacts) -> bool:
+    """Whether the device was only never behind the host: kernels are in the loss, too."""
+    return isinstance(compute.paced_share, Reading) and compute.paced_share.low is not None
 
 
 def _message_share(facts: Facts) -> float:
@@ -146,6 +161,14 @@ def _step_evidence(facts: Facts, fixed: float | None) -> list[Evidence]:
             lambda v: f"{percent(v)} of a step is operator overhead and the optimizer",
             compute.dispatch_share,
         ),
+        *fact(
+            lambda v: (
+                f"the accelerator is never behind the host in {percent(v)} of the time"
+                if _is_undivided(compute)
+                else f"the accelerator waits for launches {percent(v)} of the time"
+            ),
+            compute.paced_share,
+        ),
         *fact(lambda v: f"{number(v)} operators in a backward pass", compute.graph_nodes),
         *fact(lambda v: f"{duration(v)} per operator, forward and backward", compute.node_seconds),
         *fact(
@@ -162,7 +185,11 @@ def _samples_of_a_pass(compute: ComputeFacts) -> float | None:
 
 
 def _fixed_share(compute: ComputeFacts) -> float | None:
-    """The better of the two estimates, if it carries the verdict."""
+    """The better of the two estimates, if it carries the verdict; the device's own before both."""
+    if isinstance(compute.paced_share, Reading):
+        spent = value_of(compute.compute_share) or 0.0
+        paced = min(1.0, compute.paced_share.value / spent) if spent > 0 else 0.0
+        return paced if paced >= _PACED else None
     batch = _samples_of_a_pass(compute)
     fixed = value_of(compute.fixed_share)
     if fixed is not None and batch is not None and batch <= _SMALL_BATCH:

@@ -27,7 +27,7 @@ from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
 from fuelline.record.hooks.torch.seam import is_tracing
-from fuelline.schema.wire import Collective, Flag, Kind, Place, tail
+from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace, tail
 
 __all__ = ["Fields", "Group", "RankGroups", "install", "keep_record"]
 
@@ -40,9 +40,9 @@ _CALL_TAIL, _ASYNC_TAIL, _WAIT_TAIL = tail(_COLLECTIVE), tail(_COLLECTIVE, _ASYN
 _NAMELESS, _UNMATCHED = 0, -1
 """A group of which only this rank knows which it is: its collectives have no number to match."""
 _BEGIN, _END, _ABOUT_TO_WAIT = (
-    int(Place.COLLECTIVE_BEGIN),
-    int(Place.COLLECTIVE_END),
-    int(Place.COLLECTIVE_WAIT),
+    int(MarkPlace.COLLECTIVE_BEGIN),
+    int(MarkPlace.COLLECTIVE_END),
+    int(MarkPlace.COLLECTIVE_WAIT),
 )
 
 _CALLS = {

@@ -17,13 +17,13 @@ from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
 from fuelline.record.hooks.torch.collectives import Group, RankGroups, keep_record
-from fuelline.schema.wire import Collective, Flag, Kind, Place
+from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace
 
 __all__ = ["install"]
 
 _COLLECTIVE, _ERROR = int(Kind.COLLECTIVE), int(Flag.ERROR)
 _GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
-_BEGIN, _END = int(Place.COLLECTIVE_BEGIN), int(Place.COLLECTIVE_END)
+_BEGIN, _END = int(MarkPlace.COLLECTIVE_BEGIN), int(MarkPlace.COLLECTIVE_END)
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:

@@ -24,7 +24,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.training import find_device
-from fuelline.schema.wire import Kind, Place
+from fuelline.schema.wire import Kind, MarkPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,17 +39,17 @@ _LOOK_EVERY = 32
 """Steps after which it is asked again which stream trains."""
 
 _MARK = int(Kind.MARK)
-_STEP_END = int(Place.STEP_END)
+_STEP_END = int(MarkPlace.STEP_END)
 _BEGINNINGS = frozenset(
     map(
         int,
         (
-            Place.WAIT_BEGIN,
-            Place.COPY_BEGIN,
-            Place.SYNC_BEGIN,
-            Place.PAUSE_BEGIN,
-            Place.COLLECTIVE_BEGIN,
-            Place.COLLECTIVE_WAIT,
+            MarkPlace.WAIT_BEGIN,
+            MarkPlace.COPY_BEGIN,
+            MarkPlace.SYNC_BEGIN,
+            MarkPlace.PAUSE_BEGIN,
+            MarkPlace.COLLECTIVE_BEGIN,
+            MarkPlace.COLLECTIVE_WAIT,
         ),
     )
 )
@@ -59,7 +59,7 @@ _WITHOUT_TIMING = {
 """Devices whose events cannot be used, and why."""
 
 Pending = tuple[int, int, Any, Any]
-"""Host time, `Place`, stream, event."""
+"""Host time, `MarkPlace`, stream, event."""
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -68,9 +68,9 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     guest.device_clock = clock
     patches.on_undo(lambda: setattr(guest, "device_clock", None))
     owner = seam.BaseIterator
-    wait = Around(guest, clock, Place.WAIT_BEGIN, Place.WAIT_END)
+    wait = Around(guest, clock, MarkPlace.WAIT_BEGIN, MarkPlace.WAIT_END)
     patches.replace(owner, "__next__", wait.wrap(owner.__next__))
-    backward = Around(guest, clock, Place.BACKWARD_BEGIN, Place.BACKWARD_END)
+    backward = Around(guest, clock, MarkPlace.BACKWARD_BEGIN, MarkPlace.BACKWARD_END)
     patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
     return [clock, wait, backward]
 
@@ -231,7 +231,9 @@ class Around(Hook):
     name = "device clock around a call"
     forbids = DeviceClock.forbids
 
-    def __init__(self, guest: Guest, clock: DeviceClock, before: Place, after: Place) -> None:
+    def __init__(
+        self, guest: Guest, clock: DeviceClock, before: MarkPlace, after: MarkPlace
+    ) -> None:
         super().__init__(guest)
         self._clock = clock
         self._before, self._after = int(before), int(after)

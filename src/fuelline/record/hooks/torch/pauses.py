@@ -20,7 +20,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.redaction import redact
-from fuelline.schema.wire import Flag, Kind, PauseKind, Phase, Place, tail
+from fuelline.schema.wire import Flag, Kind, MarkPlace, PauseKind, Phase, tail
 
 __all__ = ["Save", "install"]
 
@@ -33,8 +33,8 @@ _CHECKPOINT = int(PauseKind.CHECKPOINT)
 _ERROR = int(Flag.ERROR)
 _UNKNOWN_BYTES = -1
 _CURRENT_DEVICE = -1
-_PAUSE_BEGIN, _PAUSE_END = int(Place.PAUSE_BEGIN), int(Place.PAUSE_END)
-_SYNC_BEGIN = int(Place.SYNC_BEGIN)
+_PAUSE_BEGIN, _PAUSE_END = int(MarkPlace.PAUSE_BEGIN), int(MarkPlace.PAUSE_END)
+_SYNC_BEGIN = int(MarkPlace.SYNC_BEGIN)
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:

@@ -247,16 +247,22 @@ class SkippedStep(Hook):
         self._step = step
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note how many steps there were."""
+        """Note how many steps there were; the scaler reads whether gradients have overflowed."""
+        self.guest.lane.scaling = True
         return args[1] if len(args) > 1 else kwargs.get("optimizer"), self._step.count
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record a step if there was none."""
+        self.guest.lane.scaling = False
         optimizer, count = ticket
         if error is not None or self._step.count != count or optimizer is None:
             return
         number = self._step.number_of(optimizer)
         self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, 0, -1, flags=_SKIPPED)
+
+    def withdraw(self) -> None:
+        """This thread is in no scaler."""
+        self.guest.lane.scaling = False
 
 
 class Replay(Hook):

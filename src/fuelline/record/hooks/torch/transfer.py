@@ -17,7 +17,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
-from fuelline.schema.wire import Flag, Kind, Place
+from fuelline.schema.wire import Flag, Kind, MarkPlace
 
 __all__ = ["install_copies", "install_pinning", "install_reads"]
 
@@ -30,8 +30,9 @@ every tensor on the host, and would call us each time."""
 _PIN, _COPY, _SYNC = int(Kind.PIN), int(Kind.COPY), int(Kind.SYNC)
 _IMPLICIT = int(Flag.IMPLICIT)
 _NON_BLOCKING, _PINNED, _ERROR = int(Flag.NON_BLOCKING), int(Flag.PINNED), int(Flag.ERROR)
-_COPY_BEGIN, _COPY_END = int(Place.COPY_BEGIN), int(Place.COPY_END)
-_SYNC_BEGIN = int(Place.SYNC_BEGIN)
+_OWN = int(Flag.OWN)
+_COPY_BEGIN, _COPY_END = int(MarkPlace.COPY_BEGIN), int(MarkPlace.COPY_END)
+_SYNC_BEGIN = int(MarkPlace.SYNC_BEGIN)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DataType = torch.dtype
 _count_modes = seam.count_modes
@@ -172,6 +173,8 @@ class Read(Hook):
         if clock is not None:
             clock.read()
         flags = _IMPLICIT if error is None else _IMPLICIT | _ERROR
+        if self.guest.lane.scaling:
+            flags |= _OWN
         self.guest.append(_SYNC, start_ns, dur_ns, device, flags=flags)
 
 

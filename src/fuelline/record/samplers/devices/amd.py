@@ -83,6 +83,8 @@ def _words(error: Exception) -> str:
 
 def judge(error: Exception) -> Trouble:
     """What an AmdSmiException means, by the name in its text."""
+    if isinstance(error, AttributeError):
+        return Trouble.UNSUPPORTED  # an older library
     words = _words(error)
     if "NO_PERM" in words:
         return Trouble.FORBIDDEN
@@ -95,7 +97,7 @@ def _open(smi: ModuleType, key: str, handle: Any, now_ns: int) -> Device:
     def ask(name: str, *arguments: Any) -> Any:
         try:
             return getattr(smi, name)(handle, *arguments)
-        except smi.AmdSmiException:
+        except (smi.AmdSmiException, AttributeError):  # an older library lacks some
             return {}
 
     caps, link = ask("amdsmi_get_power_cap_info"), ask("amdsmi_get_pcie_info")
@@ -117,7 +119,8 @@ def _open(smi: ModuleType, key: str, handle: Any, now_ns: int) -> Device:
         refusals={"gpm": "AMD SMI has no counterpart of GPM"},
     )
     readers = _Readers(smi, handle)
-    return Device(seen, readers.by_rate(), readers.list_processes, smi.AmdSmiException, judge)
+    errors = (smi.AmdSmiException, AttributeError)
+    return Device(seen, readers.by_rate(), readers.list_processes, errors, judge)
 
 
 class _Readers:

@@ -65,7 +65,7 @@ class Device:
     """Kind of reading to its reader, by rate."""
     list_processes: Callable[[], dict[int, int]]
     """Pids on the device to bytes of its memory, -1 unknown."""
-    errors: type[Exception]
+    errors: type[Exception] | tuple[type[Exception], ...]
     """Base of what the vendor's bindings raise."""
     judge: Callable[[Exception], Trouble]
     blinds: list[Blind] = field(default_factory=list)

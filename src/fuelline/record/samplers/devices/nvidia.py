@@ -18,6 +18,7 @@ import importlib
 import time
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fuelline.record.samplers.devices.device import (
@@ -33,7 +34,6 @@ from fuelline.schema.run.samples import Blind, DeviceSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
 
     from fuelline.record.samplers.devices.device import Reader
 
@@ -52,6 +52,23 @@ def find_devices(now_ns: int) -> FoundDevices:
         return cannot_ask("NVIDIA", error)
 
 
+class Bindings(ModuleType):
+    """`pynvml` of any age: a function that it lacks answers as a driver that lacks it."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        module = self._module
+        if hasattr(module, name):
+            return getattr(module, name)
+        return self._refuse if name.startswith("nvml") else None
+
+    def _refuse(self, *_: object) -> None:
+        raise self._module.NVMLError(self._module.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
 def load() -> ModuleType | None:
     """The bindings, initialised; None if nothing of NVIDIA is here."""
     try:
@@ -62,7 +79,7 @@ def load() -> ModuleType | None:
         how = "install the driver's libraries; in a container pass --gpus all"
         raise UnavailableError(f"{LIBRARY} cannot be loaded ({error})", how) from None
     try:
-        nvml = importlib.import_module("pynvml")
+        nvml = Bindings(importlib.import_module("pynvml"))
     except ImportError:
         raise UnavailableError("nvidia-ml-py is not installed", INSTALL_BINDING) from None
     try:

@@ -45,7 +45,11 @@ class Readers:
     def __init__(self, nvml: ModuleType, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
-        self._fields = {getattr(nvml, name): short for name, short in _FIELDS.items()}
+        self._fields = {
+            number: short
+            for name, short in _FIELDS.items()
+            if (number := getattr(nvml, name)) is not None
+        }
         self._reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         self._clock_hz = 0
         self._is_busy = False
