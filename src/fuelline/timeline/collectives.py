@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Collective
+from fuelline.schema.wire import Collective, Kind, MarkPlace
 from fuelline.timeline import events
+from fuelline.timeline.device_marks import align_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +30,8 @@ KEY = ("group", "op", "number")
 """What a collective has in common on all ranks, recorded or traced: who takes part, what they do
 (in traces, the kernel's name), and its place among those."""
 MOMENTS = ("open_ns", "arrive_ns", "done_ns")
+_BESIDE_NS = 100_000
+"""A mark beside a call was put so shortly before or after it."""
 _NOBODY = dict.fromkeys((*KEY, "size_bytes", "ranks"), pl.Int64())
 _ARRIVAL = re.compile(r"arrive_ns_(\d+)")
 
@@ -84,10 +87,50 @@ def _arrivals_of(timeline: Timeline, pids: list[int]) -> pl.DataFrame:
     calls, waits = (
         read(timeline, theirs)
         .filter(pl.col("number") >= 0)
-        .select(*KEY, "size_bytes", "ranks", arrive_ns="start_ns", done_ns="end_ns")
+        .select("pid", *KEY, "size_bytes", "ranks", arrive_ns="start_ns", done_ns="end_ns")
         for read in (events.collectives, events.collective_waits)
     )
-    return _with_backward(timeline, pids, _with_waits_for_handles(calls, waits))
+    came = _with_waits_for_handles(calls, waits).sort("arrive_ns")
+    marked = set(timeline.table("events").filter(pl.col("kind") == Kind.MARK)["pid"].unique())
+    queueing = [
+        each.pid
+        for each in timeline.processes
+        if each.pid in pids and each.queues and (each.pid in marked or not each.may_wait)
+    ]
+    if queueing:
+        came = pl.concat(
+            [
+                came.filter(~pl.col("pid").is_in(queueing)),
+                *(_on_device(timeline, came.filter(pl.col("pid") == pid), pid) for pid in queueing),
+            ]
+        )
+    return _with_backward(timeline, pids, came.drop("pid"))
+
+
+def _on_device(timeline: Timeline, came: pl.DataFrame, pid: int) -> pl.DataFrame:
+    """The same by the device's clock, where its calls only put work into the device's queue.
+
+    The mark before a call says when the device came to it, the one after it when it went on.
+    Without both of them nothing is known of that collective.
+    """
+    marks = align_marks(timeline, pl.col("pid") == pid)
+    if not marks.height:
+        return came.clear()
+    passed = marks.select("start_ns", passed_ns=pl.col("start_ns") + pl.col("lead_ns"))
+    ends = marks.filter(pl.col("place") == MarkPlace.COLLECTIVE_END)
+    left = ends.select("start_ns", left_ns=pl.col("start_ns") + pl.col("lead_ns"))
+    return (
+        came.join_asof(passed, left_on="arrive_ns", right_on="start_ns", tolerance=_BESIDE_NS)
+        .drop("start_ns", strict=False)
+        .sort("done_ns")
+        .join_asof(
+            left, left_on="done_ns", right_on="start_ns", strategy="forward", tolerance=_BESIDE_NS
+        )
+        .filter(pl.col("passed_ns").is_not_null() & pl.col("left_ns").is_not_null())
+        .with_columns(arrive_ns="passed_ns", done_ns=pl.max_horizontal("left_ns", "passed_ns"))
+        .select(came.columns)
+        .sort("arrive_ns")
+    )
 
 
 def _with_waits_for_handles(came: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:

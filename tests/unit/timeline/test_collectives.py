@@ -1,7 +1,7 @@
 """Collectives of several ranks are matched by group, kind and number; arrivals say who waited."""
 
 from fuelline.schema.run.recording import ProcessFacts
-from fuelline.schema.wire import Collective, Flag, Kind
+from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace
 from fuelline.timeline.collectives import find_arrivals, match_collectives
 from fuelline.timeline.timeline import Timeline
 from fuelline.timeline.trainer import find_trainers
@@ -10,7 +10,7 @@ from tests.unit.builders import MS, START_NS, Lane, make_timeline
 ALL_REDUCE, BROADCAST = int(Collective.ALL_REDUCE), int(Collective.BROADCAST)
 
 
-def rank_facts(*pids: int) -> dict[str, object]:
+def rank_facts(*pids: int, backend: str = "gloo") -> dict[str, object]:
     processes = tuple(
         ProcessFacts(
             pid=pid,
@@ -21,6 +21,7 @@ def rank_facts(*pids: int) -> dict[str, object]:
             faults=0,
             rank=rank,
             ranks=len(pids),
+            backend=backend,
         )
         for rank, pid in enumerate(pids)
     )
@@ -113,3 +114,45 @@ def test_collectives_that_overlap_inherit_nothing() -> None:
     meet(first, 131, 170)
     meet(second, 150, 170)
     assert waits_ms(two(first, second)) == {0: 19, 1: 0}
+
+
+def queue(lane: Lane, at_ms: float, arrives_ms: float, done_ms: float, number: int = 0) -> Lane:
+    """The host queues a collective, and goes on; its device comes to it later. Two clocks."""
+    marks = (
+        (0.0, arrives_ms, MarkPlace.COLLECTIVE_BEGIN),
+        (0.1, done_ms, MarkPlace.COLLECTIVE_END),
+    )
+    meet(lane, at_ms + 0.01, at_ms + 0.09, number)
+    for later_ms, passed_ms, place in marks:
+        start_ns = START_NS + int((at_ms + later_ms) * MS)
+        passed_ns = START_NS + int(passed_ms * MS)
+        lane.put(
+            Kind.MARK, start_ns, passed_ns - start_ns, 0, passed_ns - 10**12 * lane.pid, 1, 0, place
+        )
+    return lane
+
+
+def test_where_calls_only_queue_work_the_devices_clocks_say_who_waits() -> None:
+    """Both hosts come by at the same moment; the second device is 40 ms later than the first."""
+    first, second = stepping(10), stepping(20)
+    for number, at_ms in enumerate((100, 200, 300)):
+        for lane, late_ms in ((first, 0), (second, 40)):
+            if not number:  # once the queue is empty, which sets the clocks
+                queue(lane, at_ms - 50, at_ms - 50, at_ms - 49, 90)
+            queue(lane, at_ms, at_ms + 30 + late_ms, at_ms + 75, number)
+    timeline = make_timeline(first, second, facts=rank_facts(10, 20, backend="nccl"))
+    waits = waits_ms(timeline)
+    assert abs(waits[0] - 120) < 1
+    assert waits[1] < 1
+
+
+def test_without_their_clocks_nothing_is_said_of_who_waits() -> None:
+    lanes = meet(stepping(10), 100, 160), meet(stepping(20), 150, 160)
+    timeline = make_timeline(*lanes, facts=rank_facts(10, 20, backend="nccl"))
+    assert waits_ms(timeline) == {}
+
+
+def test_a_second_backend_for_the_host_waits_itself() -> None:
+    lanes = meet(stepping(10), 100, 160), meet(stepping(20), 150, 160)
+    timeline = make_timeline(*lanes, facts=rank_facts(10, 20, backend="cpu:gloo,cuda:nccl"))
+    assert waits_ms(timeline) == {0: 50, 1: 0}

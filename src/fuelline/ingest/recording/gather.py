@@ -250,11 +250,13 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
         """Once, however many records name it."""
         return decode_note(content.texts.get(text_id), noun)
 
-    for kind, first, second in notes.select("kind", "a", "b").iter_rows():
+    backend = ""
+    for kind, first, second, fourth in notes.select("kind", "a", "b", "d").iter_rows():
         if kind == wire.Kind.PROCESS:
             note = decode(first, _ProcessNote) or note
         elif kind == wire.Kind.RANK:
             rank = first, second
+            backend = content.texts.get(fourth, "")
         elif kind == wire.Kind.SOURCE and len(remains.loaders) == MOST_LOADERS:
             remains.loaders_left_out += 1
         elif kind == wire.Kind.SOURCE:
@@ -279,6 +281,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
             threads=note.threads,
             rank=rank[0],
             ranks=rank[1],
+            backend=backend,
         )
     )
 

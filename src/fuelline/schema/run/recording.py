@@ -98,6 +98,10 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     """The job's own collate function; None for the framework's."""
 
 
+_QUEUEING = ("nccl", "rccl", "xccl", "hccl", "cncl", "mccl")
+"""Backends of accelerators: NVIDIA, AMD, Intel, Huawei and others; gloo and MPI wait themselves."""
+
+
 class ProcessFacts(Struct, frozen=True, kw_only=True):
     """One process that wrote a spool."""
 
@@ -113,6 +117,21 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     rank: Number | None = None
     """Of a distributed job; None if the process never took part in a collective."""
     ranks: Number | None = None
+    backend: str = ""
+    """What its ranks exchange data with, such as `nccl`; empty if it is not known."""
+
+    @property
+    def queues(self) -> bool:
+        """Whether a collective's call and wait only put work into the device's queue.
+
+        Then the host's times say nothing of who waits for whom.
+        """
+        return any(name in self.backend.lower() for name in _QUEUEING)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether it has another backend for what is in the host's memory, which does wait."""
+        return "gloo" in self.backend or "mpi" in self.backend
 
 
 class TableFacts(Struct, frozen=True, kw_only=True):

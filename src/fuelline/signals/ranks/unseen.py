@@ -44,6 +44,16 @@ def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blin
                 forbids="what they waited for, and blaming them",
             )
         )
+    queueing = [each for host in hosts for each in host.processes if each.queues]
+    if ranks > 1 and queueing and not any(host.arrivals.height for host in hosts):
+        found.append(
+            Blindspot(
+                what="waits between ranks",
+                why=f"with {queueing[0].backend} the host only queues collectives on its "
+                "accelerator, whose own clock was not read",
+                forbids="stragglers, and the latency and bandwidth between ranks",
+            )
+        )
     if trainer is not None and trainer.reader_tid != trainer.tid:
         found.append(
             Blindspot(

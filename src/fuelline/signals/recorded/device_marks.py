@@ -7,10 +7,6 @@ second mark's lead tells: how far the device is behind the host there. Behind it
 launch takes, the device set the pace and computed; not behind, the host did, and how much of that
 time was kernels no event can tell. Other steps may, in which the same stretch was the device's, or
 else the driver's utilisation; else it stays undivided.
-
-The device's clock is set against the host's by what must hold for every mark: the device passes it
-after the host has queued it, and after the last look at which it had not. The largest of these
-bounds within about a second is the distance; it is tight whenever the device has run dry once.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from fuelline.schema.parts import DEVICE_PARTS
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.wire import MarkPlace
 from fuelline.signals.statistics import ratio
-from fuelline.timeline import events
+from fuelline.timeline.device_marks import align_marks
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_BLOCK_NS = 500_000_000
-"""Clocks drift by some 20 us a second; a block is compared with its neighbours only."""
 _NEAR_NS = 50_000
 """A device this close behind the host waits for launches, which take 5 to 20 us to get there."""
 _NEAR_FRAC = 0.01
@@ -44,8 +38,6 @@ _NEAR_FRAC = 0.01
 _LAST_KERNEL = 0.05
 """Of a stretch: the device may be that far behind with its last kernel alone."""
 _FEW = 10
-_LOOKED = (MarkPlace.WAIT_END, MarkPlace.BACKWARD_END, MarkPlace.STEP_END)
-"""Just before these marks the earlier ones are looked at."""
 _NO_MARKS = Missing(reason="the device's own clock was not read; that needs timed events of torch")
 _PAUSING: tuple[StepPart, ...] = ("epoch start", "validation", "checkpoint", "profiler")
 _OWN: tuple[StepPart, ...] = ("loop", "garbage collection")
@@ -78,7 +70,6 @@ def measure_device_side(
     marks = _read_marks(timeline, trainer, segments)
     if marks.height < _FEW:
         return DeviceSide()
-    marks = _with_leads(marks)
     stretches = _name_stretches(_cut_stretches(marks), segments)
     if not stretches.height:
         return DeviceSide()
@@ -113,54 +104,12 @@ def measure_device_side(
 def _read_marks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """Those of the stream and clock that most of them are on, in the order of the host."""
     within = pl.col("start_ns").is_between(segments.start_ns - 1_000_000, segments.end_ns)
-    marks = events.device_marks(timeline, (pl.col("pid") == trainer.pid) & within)
+    marks = align_marks(timeline, (pl.col("pid") == trainer.pid) & within)
     if not marks.height:
         return marks
     streams = marks.group_by("clock", "stream").len().sort("len", "clock", descending=True)
     clock, stream, _ = streams.row(0)
-    mine = marks.filter((pl.col("clock") == clock) & (pl.col("stream") == stream))
-    is_alone = marks.filter(pl.col("clock") == clock)["stream"].n_unique() == 1
-    return mine.sort("start_ns", "device_ns").with_columns(is_alone=is_alone)
-
-
-def _with_leads(marks: pl.DataFrame) -> pl.DataFrame:
-    """Add `run`, within which times can be compared, and `lead_ns`: the device behind the host.
-
-    The device cannot have come later than the host knew of it: what says so is from another
-    excerpt of a long recording.
-    """
-    took, passed = pl.col("device_ns").diff(), pl.col("start_ns").diff() + pl.col("dur_ns")
-    looks = marks.filter(pl.col("place").is_in(_LOOKED)).select(
-        end_ns="start_ns", looked_ns="start_ns"
-    )
-    told = (
-        marks.with_columns(
-            run=((took > passed + _NEAR_NS) | (took < 0)).fill_null(value=False).cum_sum()
-        )
-        .with_columns(order=pl.int_range(pl.len()))
-        .sort("end_ns")
-        .join_asof(looks.sort("end_ns"), on="end_ns", allow_exact_matches=False)
-        .with_columns(
-            since_ns=pl.when(pl.col("is_alone") & (pl.col("looked_ns") > pl.col("start_ns")))
-            .then("looked_ns")
-            .otherwise("start_ns"),
-            block=pl.col("start_ns") // _BLOCK_NS,
-        )
-        .sort("order")
-    )
-    bounds = told.group_by("run", "block").agg(
-        away_ns=(pl.col("since_ns") - pl.col("device_ns")).max()
-    )
-    near = pl.concat([bounds.with_columns(pl.col("block") + step) for step in (-1, 0, 1)])
-    return (
-        told.join(
-            near.group_by("run", "block").agg(pl.col("away_ns").max()),
-            on=["run", "block"],
-            maintain_order="left",
-        )
-        .with_columns(lead_ns=pl.col("device_ns") + pl.col("away_ns") - pl.col("start_ns"))
-        .sort("order")
-    )
+    return marks.filter((pl.col("clock") == clock) & (pl.col("stream") == stream))
 
 
 def _cut_stretches(marks: pl.DataFrame) -> pl.DataFrame:

@@ -163,6 +163,8 @@ class RankGroups:
         guest.ranked_by = teller
         asked = group if everyone is None else everyone
         backend = asked.name() if everyone is None else c10d.get_backend()
+        if backend == "undefined":  # one for each kind of device
+            backend = c10d.get_backend_config()
         local = os.environ.get("LOCAL_RANK", "")
         guest.append(
             _RANK, monotonic_ns(), 0, asked.rank(), asked.size(),
