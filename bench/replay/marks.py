@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fuelline.schema.wire import Flag, Kind, Place
+from fuelline.schema.wire import Flag, Kind, MarkPlace
 
 if TYPE_CHECKING:
     from bench.replay.events import Call, Job
@@ -23,12 +23,14 @@ _STANDS_NS = 20_000
 _LATENCY_NS = 5_000
 """From recording an event on an idle stream until the device passes it: a few microseconds."""
 
-_AROUND: dict[Kind, tuple[Place | None, Place | None]] = {
-    Kind.WAIT: (Place.WAIT_BEGIN, Place.WAIT_END),
-    Kind.COPY: (Place.COPY_BEGIN, Place.COPY_END),
-    Kind.BACKWARD: (Place.BACKWARD_BEGIN, Place.BACKWARD_END),
-    Kind.SYNC: (Place.SYNC_BEGIN, None),
-    Kind.STEP: (None, Place.STEP_END),
+_LOOKING = (MarkPlace.WAIT_END, MarkPlace.BACKWARD_END, MarkPlace.STEP_END)
+"""At these the hooks look which marks the device has passed; and after the host has waited."""
+_AROUND: dict[Kind, tuple[MarkPlace | None, MarkPlace | None]] = {
+    Kind.WAIT: (MarkPlace.WAIT_BEGIN, MarkPlace.WAIT_END),
+    Kind.COPY: (MarkPlace.COPY_BEGIN, MarkPlace.COPY_END),
+    Kind.BACKWARD: (MarkPlace.BACKWARD_BEGIN, MarkPlace.BACKWARD_END),
+    Kind.SYNC: (MarkPlace.SYNC_BEGIN, None),
+    Kind.STEP: (None, MarkPlace.STEP_END),
 }
 
 
@@ -36,7 +38,7 @@ _AROUND: dict[Kind, tuple[Place | None, Place | None]] = {
 class Mark:
     """One event: when it was put, when the device passed it, when the host could know."""
 
-    place: Place
+    place: MarkPlace
     host_ns: int
     device_ns: int
     known_ns: int
@@ -45,16 +47,16 @@ class Mark:
 def put_marks(job: Job) -> list[Mark]:
     """All marks that would have been read before the trace ends."""
     stream = _Stream(job)
-    put: list[tuple[Place, int]] = []
+    put: list[tuple[MarkPlace, int]] = []
     queries: list[int] = []
     is_told = False
     for place, host_ns, is_begin in _moments(job):
-        is_told |= place == Place.STEP_END
+        is_told |= place == MarkPlace.STEP_END
         if place is None:
             queries.append(host_ns)
         elif is_told and not (is_begin and put and host_ns - put[-1][1] < _STANDS_NS):
             put.append((place, host_ns))
-            if not is_begin:
+            if place in _LOOKING:
                 queries.append(host_ns)
     queries.append(job.end_ns)
     queries.sort()
@@ -67,9 +69,9 @@ def put_marks(job: Job) -> list[Mark]:
     return marks
 
 
-def _moments(job: Job) -> list[tuple[Place | None, int, bool]]:
-    """Place (None: only a query), host time, whether it is before a stall; in order."""
-    found: list[tuple[Place | None, int, bool]] = []
+def _moments(job: Job) -> list[tuple[MarkPlace | None, int, bool]]:
+    """MarkPlace (None: only a query), host time, whether it is before a stall; in order."""
+    found: list[tuple[MarkPlace | None, int, bool]] = []
     for call in job.calls:
         before, after = _AROUND[call.kind]
         if before is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -53,7 +54,7 @@ def write_recording(job: Job, folder: Path, name: str, *, with_counters: bool) -
     )
     (folder / RUN_FILE).write_bytes(msgspec.json.encode(run))
     if with_counters:
-        rows = _counters(job, shift_ns)
+        rows = _counters(job, _judged(job), shift_ns)
         (folder / "observer.journal").write_bytes(encode_frame(rows))
     return marks
 
@@ -102,19 +103,34 @@ def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) 
     )
 
 
-def _counters(job: Job, shift_ns: int) -> list[DeviceSeen | DeviceSample | DeviceProcess]:
-    """What the driver's library would have said of the device, once a sampling period."""
-    first_ns = min(call.start_ns for call in job.calls)
+def _counters(
+    job: Job, window: tuple[int, int], shift_ns: int
+) -> list[DeviceSeen | DeviceSample | DeviceProcess]:
+    """What the driver's library would have said of the device, once a sampling period.
+
+    A trace lasts some steps and a recording minutes, so the periods are laid out to fill the steps:
+    one that hangs over either end would weigh as much as it never does.
+    """
+    start_ns, end_ns = window
     device = f"gpu{job.device}"
     rows: list[DeviceSeen | DeviceSample | DeviceProcess] = [
-        DeviceSeen(first_ns + shift_ns, device, "nvidia", "replayed"),
-        DeviceProcess(first_ns + shift_ns, device, os.getpid(), _UNKNOWN, True),  # noqa: FBT003
+        DeviceSeen(start_ns + shift_ns, device, "nvidia", "replayed"),
+        DeviceProcess(start_ns + shift_ns, device, os.getpid(), _UNKNOWN, True),  # noqa: FBT003
     ]
-    for at_ns in range(first_ns + _SAMPLING_NS, job.end_ns + 1, _SAMPLING_NS):
-        busy_ns = _covered(job.kernels, at_ns - _SAMPLING_NS, at_ns)
-        values = {"util.gpu_frac": round(100 * busy_ns / _SAMPLING_NS) / 100, "job.frac": 1.0}
-        rows.append(DeviceSample(at_ns + shift_ns, device, values))
+    count = max(1, round((end_ns - start_ns) / _SAMPLING_NS))
+    edges = [start_ns + (end_ns - start_ns) * place // count for place in range(count + 1)]
+    for begun_ns, ended_ns in itertools.pairwise(edges):
+        busy_ns = _covered(job.kernels, begun_ns, ended_ns)
+        share = round(100 * busy_ns / (ended_ns - begun_ns)) / 100
+        values = {"util.gpu_frac": share, "job.frac": 1.0}
+        rows.append(DeviceSample(ended_ns + shift_ns, device, values))
     return rows
+
+
+def _judged(job: Job) -> tuple[int, int]:
+    """What a diagnosis looks at: from the end of the first step to the last call."""
+    steps = [call.end_ns for call in job.calls if call.kind == Kind.STEP]
+    return min(steps, default=job.calls[0].start_ns), max(call.end_ns for call in job.calls)
 
 
 def _covered(spans: list[tuple[int, int]], start_ns: int, end_ns: int) -> int:

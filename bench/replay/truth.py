@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from fuelline.schema.run.trace import CopyDirection
 from fuelline.signals.traced import survey_trace
+from fuelline.timeline.intervals import intersect, merge, merge_all, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +43,6 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 FIGURES = Shares.__struct_fields__
 _PARTS: Mapping[str, tuple[LedgerPart, ...]] = {
     "input_wait": ("data wait",),
-    "copies": ("copies",),
     "launch_bound": ("launch-bound", "synchronisation"),
 }
 
@@ -68,7 +69,24 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
         figure: sum(spent.get(part, 0) for part in parts) / wall_ns
         for figure, parts in _PARTS.items()
     }
-    return Shares(device_idle=idle / wall_ns, **shares)
+    copying = pieces.filter(pl.col("part").cast(pl.String) == "copies")
+    inside = intersect(merge(copying), _outside_copies(account.events, account.gaps.pieces))
+    copies = total_ns(inside) / wall_ns
+    return Shares(device_idle=idle / wall_ns, copies=copies, **shares)
+
+
+def _outside_copies(events: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """When something was copied between host and device, or the host was in the call for it.
+
+    Copies within the device are the device's own work.
+    """
+    ways = [int(CopyDirection.HOST_TO_DEVICE), int(CopyDirection.DEVICE_TO_HOST)]
+    return merge_all(
+        [
+            events.filter(pl.col("direction").is_in(ways)),
+            gaps.filter(pl.col("cause").cast(pl.String) == "memcpy"),
+        ]
+    )
 
 
 def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:

@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 import trainer
+from bench import emu
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
-
-from bench import emu
 
 FEATURES = 16
 COPIES = ("blocking", "asynchronous", "side-stream")

@@ -3,10 +3,9 @@
 import time
 
 import torch
+from bench import emu
 from examples.emulated import Device, Net
 from torch import Tensor
-
-from bench import emu
 
 
 class EmuDevice(Device):

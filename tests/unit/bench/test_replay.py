@@ -14,7 +14,7 @@ from bench.replay.recording import write_recording
 from bench.replay.truth import find_truth, window_of
 from fuelline.ingest import load_recording, load_trace
 from fuelline.pipeline.imported import import_files
-from fuelline.schema.wire import Flag, Kind, Place
+from fuelline.schema.wire import Flag, Kind, MarkPlace
 from fuelline.timeline import Timeline, events
 
 if TYPE_CHECKING:
@@ -105,16 +105,16 @@ def test_operators_become_the_calls_that_hooks_watch(trace: Trace) -> None:
 
 def test_a_mark_before_a_stall_that_another_was_put_just_before_is_left_out(trace: Trace) -> None:
     marks = put_marks(read_job(trace, 0))
-    assert marks[0].place == Place.STEP_END
+    assert marks[0].place == MarkPlace.STEP_END
     assert [mark.place for mark in marks[1:9]] == [
-        Place.SYNC_BEGIN,
-        Place.WAIT_BEGIN,
-        Place.WAIT_END,
-        Place.COPY_BEGIN,
-        Place.COPY_END,
-        Place.BACKWARD_BEGIN,
-        Place.BACKWARD_END,
-        Place.STEP_END,
+        MarkPlace.SYNC_BEGIN,
+        MarkPlace.WAIT_BEGIN,
+        MarkPlace.WAIT_END,
+        MarkPlace.COPY_BEGIN,
+        MarkPlace.COPY_END,
+        MarkPlace.BACKWARD_BEGIN,
+        MarkPlace.BACKWARD_END,
+        MarkPlace.STEP_END,
     ]
 
 
