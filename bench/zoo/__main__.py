@@ -2,6 +2,7 @@
 
 python -m bench.zoo --only read-iops-files --runs 1
 python -m bench.zoo --check          are the faults really there? no recorder involved
+python -m bench.zoo --device emu     on a device in torch (bench/emu) instead of a queue of sleeps
 python -m bench.zoo --report         the last outcomes as a section of bench/RESULTS.md
 """
 
@@ -26,7 +27,7 @@ from bench.zoo.record import run_case
 if TYPE_CHECKING:
     from bench.zoo.case import Case
 
-OUTCOMES = Path(__file__).parents[1] / "out" / "zoo.json"
+OUT = Path(__file__).parents[1] / "out"
 
 
 def main(argv: list[str] | None = None) -> dict[str, object]:
@@ -34,12 +35,12 @@ def main(argv: list[str] | None = None) -> dict[str, object]:
     options = _options(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that faults are undone
     if options.check:
-        return {"passed": check(_chosen(options.only))}
+        return {"passed": check(_chosen(options.only), options.device)}
     if not options.report:
         run(options)
-    told = load_outcomes()
+    told = load_outcomes(options.device)
     if not options.only:
-        report.write_report(told)
+        report.write_report(told, options.device)
     ours = outcome.summary([o for o in told if o.tool == "fuelline"])
     print(report.confusion_table([o for o in told if o.tool == "fuelline"]))
     print(ours)
@@ -52,34 +53,37 @@ def run(options: argparse.Namespace) -> None:
     for load in loads:
         with background(load):
             for case in _chosen(options.only):
-                told = [] if options.peers_only else [run_case(case, load)]
+                told = [] if options.peers_only else [run_case(case, load, options.device)]
                 if "traceml" in options.peers and load == loads[0]:
                     from bench.zoo.peers import traceml
 
                     told.append(traceml.run_case(case, load))
                 for one in told:
                     _print(one)
-                keep(told)
+                keep(told, options.device)
 
 
-def keep(fresh: list[Outcome]) -> None:
+def keep(fresh: list[Outcome], device: str) -> None:
     """Replace the outcomes of the same case, tool and load."""
     replaced = {(o.case, o.tool, o.load) for o in fresh}
     order = {case.name: place for place, case in enumerate(CASES)}
-    with my_turn(OUTCOMES.with_name("outcomes.lock")):
-        kept = [o for o in load_outcomes() if (o.case, o.tool, o.load) not in replaced]
+    with my_turn(OUT / "outcomes.lock"):
+        kept = [o for o in load_outcomes(device) if (o.case, o.tool, o.load) not in replaced]
         kept = sorted(
             (o for o in [*kept, *fresh] if o.case in order),
             key=lambda o: (o.tool, order[o.case], LOADS.index(o.load)),
         )
-        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+        _file(device).write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
 
 
-def load_outcomes() -> list[Outcome]:
+def load_outcomes(device: str = "") -> list[Outcome]:
     """What was kept so far."""
-    if not OUTCOMES.exists():
-        return []
-    return msgspec.json.decode(OUTCOMES.read_bytes(), type=list[Outcome])
+    path = _file(device)
+    return msgspec.json.decode(path.read_bytes(), type=list[Outcome]) if path.exists() else []
+
+
+def _file(device: str) -> Path:
+    return OUT / (f"zoo.{device}.json" if device else "zoo.json")
 
 
 def _chosen(names: list[str]) -> list[Case]:
@@ -118,6 +122,12 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         "--peers", nargs="*", default=[], choices=["traceml"], help="also run these"
     )
     parser.add_argument("--peers-only", action="store_true", help="run nothing but the peers")
+    parser.add_argument(
+        "--device",
+        choices=["emu"],
+        default="",
+        help="run all jobs on the device of bench/emu (default: a queue of sleeps)",
+    )
     parser.add_argument("--check", action="store_true", help="only see that faults are real")
     parser.add_argument("--report", action="store_true", help="only write the report again")
     return parser.parse_args(argv)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from examples import make_data
 
 from bench.zoo.fault import NOTHING, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 JOBS = Path(__file__).with_name("jobs")
 DATA = Path(__file__).parents[1] / "out" / "data"
@@ -71,6 +75,10 @@ class Case:
     """Processes that train together; 0: one process that knows of no others."""
     culprit: Culprit | None = None
     """For a straggler; a verdict without the right one is wrong."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the emulated device, where the fault is in them."""
+    device: str = ""
+    """`emu`: always on the device of bench/emu; else on the one that the zoo was asked for."""
 
     @property
     def healthy(self) -> bool:

@@ -1,6 +1,6 @@
 """All cases of the zoo, as data: faulty inputs first, then handoff, compute, pauses and controls.
 
-Those of several ranks are in `rank_cases.py`.
+Those of several ranks are in `rank_cases.py`, those that only a GPU shows in `gpu_cases.py`.
 The device's time is chosen against the job's own rate on two cores, so that a fault leaves the
 device waiting for a third of the time at least, and a control for less than three hundredths.
 """
@@ -12,6 +12,7 @@ from bench.zoo.faults.memory import NarrowMemory
 from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.neighbours import Neighbour
 from bench.zoo.faults.preload import SlowReads
+from bench.zoo.gpu_cases import GPU_CASES
 from bench.zoo.rank_cases import RANK_CASES
 
 MB = 1_000_000
@@ -460,4 +461,6 @@ CONTROLS = [
     ),
 ]
 
-CASES: list[Case] = [*READ, *FETCH, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS, *RANK_CASES]
+CASES: list[Case] = [
+    *(*READ, *FETCH, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS, *RANK_CASES, *GPU_CASES),
+]

@@ -25,24 +25,24 @@ SLOWER = 0.8
 """Of the rate without the fault."""
 
 
-def check(cases: Iterable[Case]) -> bool:
+def check(cases: Iterable[Case], device: str = "") -> bool:
     """Print a line a case; True if all of them are as they should be."""
     print(f"{'case':32} {'samples/s':>17} {'device idle':>15} {'in next()':>15} {'steps':>6}")
-    checked = [_check_one(case) for case in cases]
+    checked = [_check_one(case, device) for case in cases]
     return all(checked)
 
 
-def _check_one(case: Case) -> bool:
+def _check_one(case: Case, device: str) -> bool:
     missing = case.missing()
     if missing:
         print(f"{case.name:32} not planted: needs {missing}")
         return False
     try:
-        planted = run_job(case, faulty=True, measure=True)
+        planted = run_job(case, faulty=True, measure=True, device=device)
     except (NotPlanted, JobError) as reason:
         print(f"{case.name:32} not planted: {reason}")
         return False
-    alone = planted if case.healthy else run_job(case, faulty=False, measure=True)
+    alone = planted if case.healthy else run_job(case, faulty=False, measure=True, device=device)
     good = _as_it_should_be(case, planted, alone)
     print(f"{case.name:32} {_row(alone, planted)} {'' if good else '  <- weak'}", flush=True)
     return good

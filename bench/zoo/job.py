@@ -48,14 +48,20 @@ def run_job(
     launcher: tuple[str, ...] | None = None,
     between: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
+    device: str = "",
 ) -> Account:
     """Plant the fault, run the job to its end, undo the fault.
 
     The command is `recorder [enter the fault] launcher script between arguments`; the launcher is
-    the one that suits the case unless another is given.
+    the one that suits the case unless another is given. `device` is `emu`, or empty for the queue
+    of sleeps that occupies no device of torch's (`examples/emulated.py`).
     """
     fault = case.fault if faulty else case.ambient
-    measures = {"ZOO_MEASURE": "1" if measure else "0"}
+    measures = {
+        "ZOO_MEASURE": "1" if measure else "0",
+        "ZOO_DEVICE": case.device or device,
+        **case.env,
+    }
     with my_turn():
         data = case.prepare()
         with fault.plant(data or Path()) as planted:

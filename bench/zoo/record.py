@@ -21,7 +21,7 @@ RUNS = Path(__file__).parents[1] / "out" / "runs"
 FUELLINE = (sys.executable, "-m", "fuelline")
 
 
-def run_case(case: Case, load: str) -> Outcome:
+def run_case(case: Case, load: str, device: str = "") -> Outcome:
     """One outcome; the recording stays in `bench/out/runs` until the case is run again."""
     base: dict[str, Any] = {
         "case": case.name,
@@ -34,7 +34,7 @@ def run_case(case: Case, load: str) -> Outcome:
     if missing:
         return Outcome(**base, status="not-planted", words=f"needs {missing}")
     try:
-        account, diagnosis, diagnose_s = record(case, f"{case.name}.{load}")
+        account, diagnosis, diagnose_s = record(case, f"{case.name}.{load}", device)
     except NotPlanted as reason:
         return Outcome(**base, status="not-planted", words=f"needs {reason}")
     except JobError as reason:
@@ -44,13 +44,13 @@ def run_case(case: Case, load: str) -> Outcome:
     )
 
 
-def record(case: Case, name: str) -> tuple[Account, dict[str, Any], float]:
+def record(case: Case, name: str, device: str = "") -> tuple[Account, dict[str, Any], float]:
     """The job's own account, the diagnosis, and how long that took."""
-    run_dir = RUNS / name
+    run_dir = (RUNS / device if device else RUNS) / name
     shutil.rmtree(run_dir, ignore_errors=True)
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
-    account = run_job(case, faulty=True, measure=False, recorder=recorder)
+    account = run_job(case, faulty=True, measure=False, recorder=recorder, device=device)
     return account, *diagnose(run_dir)
 
 

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 MARK = {"right": "right", "wrong": "**wrong**", "no-verdict": "**cannot tell**"}
 
 
-def write_report(outcomes: list[Outcome]) -> None:
-    """Update the zoo's section of the results page."""
-    results.write_section("zoo", markdown(outcomes))
+def write_report(outcomes: list[Outcome], device: str = "") -> None:
+    """Update the zoo's section of the results page, or that of a device."""
+    results.write_section(f"zoo_{device}" if device else "zoo", markdown(outcomes, device))
 
 
-def markdown(outcomes: list[Outcome]) -> str:
+def markdown(outcomes: list[Outcome], device: str = "") -> str:
     """The whole section."""
     by_tool: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_tool[outcome.tool].append(outcome)
-    parts = ["## Bottleneck zoo", f"`python -m bench.zoo`, {results.machine()}."]
+    head = "## Bottleneck zoo" + (" on the emulated device" if device else "")
+    command = "python -m bench.zoo" + (f" --device {device}" if device else "")
+    parts = [head, f"`{command}`, {results.machine()}."]
     for tool, told in sorted(by_tool.items()):
         parts += [f"### {tool}", figures(told), cases_table(told), "Truth against verdict:"]
         parts.append(confusion_table(told))

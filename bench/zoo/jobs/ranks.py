@@ -1,13 +1,15 @@
 """Several ranks that train together over gloo, by DDP, FSDP or by hand; started by torchrun.
 
 The device works while the host waits for it and occupies no core; gradients are real CPU tensors
-and are really exchanged. One rank may be slow in one part of its step, or ranks may take turns.
-The first rank's last line of output is the truth as the job saw it, as in `trainer.py`.
+and are really exchanged. On bench/emu (ZOO_DEVICE=emu) the host only queues both. One rank may be
+slow in one part of its step, or ranks may take turns. The first rank's last line of output is the
+truth as the job saw it, as in `trainer.py`.
 """
 
 import argparse
 import itertools
 import json
+import os
 import random
 import tempfile
 import time
@@ -26,7 +28,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from trainer import tracer
 
 FEATURES = 64
-PARTS = ("none", "forward", "backward", "optimizer", "logging")
+PARTS = ("none", "input", "forward", "backward", "optimizer", "logging")
+ON_EMU = os.environ.get("ZOO_DEVICE") == "emu"
 DRAWS: dict[str, Callable[[random.Random], float]] = {
     "none": lambda rng: 0.0,
     "uniform": lambda rng: rng.uniform(0, 2),
@@ -64,7 +67,10 @@ class Clock:
         if part == "forward":
             length_s += self.args.jitter_ms / 1000 * self._draw(self._own_rng)
         self.busy_s += length_s
-        time.sleep(length_s)
+        if ON_EMU and part != "logging":
+            torch.emu.kernel(length_s * 1000)  # type: ignore[attr-defined]
+        else:
+            time.sleep(length_s)
 
 
 class Kernel(torch.autograd.Function):
@@ -114,6 +120,21 @@ class Optimizer(torch.optim.SGD):
         return super().step(closure)
 
 
+class Prepared(TensorDataset):
+    """Rows in memory, for which a rank may need some Python each."""
+
+    def __init__(self, rows: Tensor, sample_ms: float) -> None:
+        super().__init__(rows, torch.arange(len(rows)) % 10)
+        self.sample_s = sample_ms / 1000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        until_s = time.thread_time() + self.sample_s
+        value = index
+        while self.sample_s and time.thread_time() < until_s:
+            value = sum((value * 31 + each) % 65_521 for each in range(50))
+        return super().__getitem__(index)
+
+
 class Saver:
     """Only the first rank saves, as in most scripts."""
 
@@ -130,12 +151,13 @@ class Saver:
 
 def make_loader(args: argparse.Namespace, rank: int, ranks: int) -> DataLoader[Any]:
     """Small files, each rank from a folder of its own if there are such, or data in memory."""
+    slow_ms = args.slow_ms if args.slow == "input" and rank == args.slow_rank else 0.0
     if args.data:
         own = args.data / f"rank{rank}"
         dataset: Any = Features(own if own.exists() else args.data, args.per_sample)
     else:
         count = args.batch * ranks * args.steps
-        dataset = TensorDataset(torch.randn(count, FEATURES), torch.arange(count) % 10)
+        dataset = Prepared(torch.randn(count, FEATURES), slow_ms / args.batch)
     sampler = DistributedSampler(dataset, ranks, rank, shuffle=True)
     return DataLoader(dataset, args.batch, sampler=sampler, num_workers=args.workers)
 
@@ -158,7 +180,8 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     clock = Clock(args, rank, ranks)
-    model = wrap(Model(clock), args)
+    place = torch.device("emu" if ON_EMU else "cpu")
+    model = wrap(Model(clock).to(place), args)
     optimizer = Optimizer(model, clock)
     saver = Saver(args, rank)
     loader = make_loader(args, rank, ranks)
@@ -168,7 +191,8 @@ def train(args: argparse.Namespace) -> None:
     for step, (inputs, labels) in enumerate(itertools.islice(batches, args.steps), start=1):
         clock.next_step()
         with trace_step(model):
-            loss = functional.cross_entropy(model(inputs), labels)
+            there = [part.to(place) if ON_EMU else part for part in (inputs, labels)]
+            loss = functional.cross_entropy(model(there[0]), there[1])
             loss.backward()
             if args.wrap == "none":
                 average_by_hand(model, ranks)
@@ -183,6 +207,8 @@ def train(args: argparse.Namespace) -> None:
         saver.save(step, model)
         if not started_s:
             started_s, clock.busy_s = time.perf_counter(), 0.0
+    if ON_EMU:
+        torch.accelerator.synchronize()  # other ranks may still need what is queued here
     account(args, clock, time.perf_counter() - started_s)
 
 
@@ -222,7 +248,11 @@ def main() -> None:
     parser.add_argument("--save-mb", type=float, default=200.0)
     parser.add_argument("--log-every", type=int, default=10)
     args = parser.parse_args()
-    dist.init_process_group("gloo")
+    if ON_EMU:
+        from bench.emu import collectives
+
+        collectives.register()
+    dist.init_process_group(collectives.NAME if ON_EMU else "gloo")
     train(args)
     dist.destroy_process_group()
 

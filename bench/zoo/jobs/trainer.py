@@ -52,6 +52,12 @@ def train(
 ) -> None:
     """Train on the emulated device for the set time, epoch after epoch."""
     torch.set_num_threads(1)  # the little net is there to be real, not to keep cores busy
+    if os.environ.get("ZOO_DEVICE") == "emu":
+        from on_emu import EmuDevice, EmuNet
+
+        emulated = EmuDevice(args.fixed_ms, args.sample_ms)
+        run(EmuNet(emulated), loader, args.seconds, after_step, emulated.busy_frac)
+        return
     device = Device(args.fixed_ms, args.sample_ms)
     run(Net(device), loader, args.seconds, after_step, device.busy_frac)
 
@@ -67,9 +73,10 @@ def run(
     account = _Account()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     trace_step = tracer()
+    place = next(model.parameters()).device
     for step, (inputs, labels) in enumerate(_batches(loader, account), start=1):
         with trace_step(model):
-            loss = functional.cross_entropy(model(inputs), labels)
+            loss = functional.cross_entropy(model(_to(inputs, place)), _to(labels, place))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -80,6 +87,12 @@ def run(
         if account.count(inputs) > seconds:
             break
     account.print(busy_frac())
+
+
+def _to(part: Any, place: torch.device) -> Any:
+    """As scripts do it; what is no tensor, and what is there already, is left as it is."""
+    is_elsewhere = isinstance(part, Tensor) and part.device != place
+    return part.to(place) if is_elsewhere else part
 
 
 def _batches(loader: Iterable[Any], account: "_Account") -> Iterator[tuple[Tensor, Tensor]]:

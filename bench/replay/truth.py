@@ -1,0 +1,115 @@
+"""The truth of a replayed trace, from its own ledger, and what was found of it; shares of a window.
+
+The window is the device's: from when it passed the end of the first step until the last mark, so
+that both sides speak of the same stretch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from fuelline.schema.run.trace import CopyDirection
+from fuelline.signals.traced import survey_trace
+from fuelline.timeline.intervals import intersect, merge, merge_all, total_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.replay.events import Job
+    from bench.replay.marks import Mark
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.parts import LedgerPart
+    from fuelline.timeline.trace import Trace
+
+__all__ = ["FIGURES", "Shares", "find_found", "find_truth", "window_of"]
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the window; None is not known."""
+
+    device_idle: float | None = None
+    """Neither kernel nor copy."""
+    input_wait: float | None = None
+    """Idle while the host waited for a batch."""
+    copies: float | None = None
+    """Copying between host and device while nothing computes, and waiting for that to begin."""
+    launch_bound: float | None = None
+    """Idle because the host had launched nothing, for whatever other reason."""
+
+
+FIGURES = Shares.__struct_fields__
+_PARTS: Mapping[str, tuple[LedgerPart, ...]] = {
+    "input_wait": ("data wait",),
+    "launch_bound": ("launch-bound", "synchronisation"),
+}
+
+
+def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) -> Shares:
+    """What the ledger of the device says of a window."""
+    survey = survey_trace(trace)
+    account = next(
+        each for each in survey.accounts if (each.ledger.rank, each.ledger.device) == (rank, device)
+    )
+    start_ns, end_ns = window
+    pieces = account.all_pieces().with_columns(
+        pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+    )
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    spent = dict(
+        pieces.group_by(pl.col("part").cast(pl.String)).agg(length.alias("ns")).iter_rows()
+    )
+    idle = account.gaps.gaps.select(
+        (pl.col("end_ns").clip(start_ns, end_ns) - pl.col("start_ns").clip(start_ns, end_ns)).sum()
+    ).item()
+    wall_ns = end_ns - start_ns
+    shares = {
+        figure: sum(spent.get(part, 0) for part in parts) / wall_ns
+        for figure, parts in _PARTS.items()
+    }
+    copying = pieces.filter(pl.col("part").cast(pl.String) == "copies")
+    inside = intersect(merge(copying), _outside_copies(account.events, account.gaps.pieces))
+    copies = total_ns(inside) / wall_ns
+    return Shares(device_idle=idle / wall_ns, copies=copies, **shares)
+
+
+def _outside_copies(events: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """When something was copied between host and device, or the host was in the call for it.
+
+    Copies within the device are the device's own work.
+    """
+    ways = [int(CopyDirection.HOST_TO_DEVICE), int(CopyDirection.DEVICE_TO_HOST)]
+    return merge_all(
+        [
+            events.filter(pl.col("direction").is_in(ways)),
+            gaps.filter(pl.col("cause").cast(pl.String) == "memcpy"),
+        ]
+    )
+
+
+def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
+    """From when the device was done with the first step to the last mark."""
+    if not marks:
+        return min(call.start_ns for call in job.calls), job.end_ns
+    return marks[0].device_ns, marks[-1].device_ns
+
+
+_UNDIVIDED = 0.01
+"""Of the window: more time of which it is not known whether the device worked leaves both open."""
+
+
+def find_found(diagnosis: Diagnosis) -> Shares:
+    """The same from the device's side of a diagnosis."""
+    told = diagnosis.device_budget
+    if told is None:
+        return Shares()
+    input_wait, host = told.share_of("waiting for input"), told.share_of("waiting for the host")
+    is_known = told.share_of("host-paced") <= _UNDIVIDED
+    return Shares(
+        device_idle=input_wait + host + told.share_of("pauses") if is_known else None,
+        input_wait=input_wait,
+        copies=told.share_of("copies"),
+        launch_bound=host if is_known else None,
+    )
