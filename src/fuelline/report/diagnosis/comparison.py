@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.diagnosis.writer import PART_WORDS
-from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.diagnosis.words import PART_WORDS
+from fuelline.report.document import (
+    Block,
+    Document,
+    Figure,
+    Heading,
+    Item,
+    Items,
+    SideBySide,
+    Statement,
+    Summary,
+    Table,
+)
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -26,8 +37,7 @@ def write_comparison(comparison: RunComparison) -> Document:
     """The whole page."""
     return Document(
         (
-            Statement(_sides(comparison)),
-            Statement(_sentence(comparison), _limit(comparison), alarm=comparison.is_over),
+            _summarise(comparison),
             *_table(f"Where a {comparison.unit} went", comparison.parts, comparison),
             *_rare(comparison),
             *_table("Kernels by class, all streams added up", comparison.kernels, comparison),
@@ -35,6 +45,33 @@ def write_comparison(comparison: RunComparison) -> Document:
             *_notes(comparison),
             Statement(_meaning(comparison)),
         )
+    )
+
+
+def _summarise(comparison: RunComparison) -> Summary:
+    step = comparison.step
+    share = (
+        ""
+        if step.share is None
+        else f" ({'+' if step.share >= 0 else '-'}{percent(abs(step.share))})"
+    )
+    return Summary(
+        title=_sides(comparison),
+        sentence=_sentence(comparison),
+        label=_limit(comparison),
+        alarm=comparison.is_over,
+        figures=(
+            Figure(
+                f"per {comparison.unit} before", duration(step.before), "step/before", step.before
+            ),
+            Figure(f"per {comparison.unit} after", duration(step.after), "step/after", step.after),
+            Figure(
+                f"change per {comparison.unit}",
+                f"{_signed(step.change)}{share}",
+                "step/change",
+                step.change,
+            ),
+        ),
     )
 
 
@@ -165,6 +202,9 @@ def _limit(comparison: RunComparison) -> str:
 
 def _table(title: str, changes: list[Change], comparison: RunComparison) -> list[Block]:
     whole = max(comparison.step.before, comparison.step.after)
+    shown = [
+        change for change in changes if max(change.before, change.after) >= _LEAST_SHARE * whole
+    ][:_MOST_ROWS]
     rows = tuple(
         (
             PART_WORDS.get(change.name, change.name),
@@ -174,11 +214,11 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
             "" if change.share is None else f"{100 * change.share:+.1f} %",
             _WORDS[change.judgement],
         )
-        for change in changes
-        if max(change.before, change.after) >= _LEAST_SHARE * whole
-    )[:_MOST_ROWS]
+        for change in shown
+    )
+    values = tuple((change.before, change.after) for change in shown)
     header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
-    return [Heading(title), Table(header, rows)] if rows else []
+    return [Heading(title), SideBySide(Table(header, rows), values)] if rows else []
 
 
 def _rare(comparison: RunComparison) -> list[Block]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
+from fuelline.report.diagnosis.words import PART_WORDS
+from fuelline.report.document import Block, Heading, Item, Items, StackedBars, Statement, Table
+from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.units import duration, number
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def describe_quality(diagnosis: Diagnosis) -> list[Block]:
         Item(_capital(each.problem) + _of_ranks(each.ranks), (f"rules out: {each.forbids}",))
         for each in diagnosis.quality
     )
-    return [Heading("What is wrong with this trace"), Items(items)] if items else []
+    return [Heading("What is wrong with this trace", "Quality"), Items(items)] if items else []
 
 
 def _capital(text: str) -> str:
@@ -73,8 +75,12 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     if max(undivided, default=0.0) >= _LEAST_SHARE:
         note += " Transfer may include waiting: it could not be compared with other ranks."
     return [
-        Heading("Ledger of each device, in % of its time"),
-        Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
+        Heading("Ledger of each device, in % of its time", "Ledger"),
+        StackedBars(
+            tuple(_stack_row(ledger) for ledger in shown),
+            {part: PART_WORDS.get(part, part) for part in LEDGER_PARTS},
+            Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
+        ),
         Statement(
             "Busy: some kernel or copy was running (nvidia-smi counts kernels only); the columns "
             f"after it sum to 100.{note}"
@@ -91,6 +97,12 @@ def _ledger_row(ledger: DeviceLedger) -> tuple[str, ...]:
         _percent(ledger.busy_ns / wall),
         *map(_percent, shares),
     )
+
+
+def _stack_row(ledger: DeviceLedger) -> tuple[str, tuple[tuple[str, float], ...]]:
+    wall = max(1, ledger.wall_ns)
+    parts = tuple((part, ledger.parts_ns[part] / wall) for part in LEDGER_PARTS)
+    return f"rank {ledger.rank}, gpu {ledger.device}", parts
 
 
 def _percent(share: float) -> str:
@@ -115,7 +127,7 @@ def _late(diagnosis: Diagnosis) -> list[Block]:
     shifted = any(clock.shift_ns for clock in clocks)
     words = "were aligned at collectives, to within" if shifted else "agree at collectives, within"
     return [
-        Heading("Who is late at the collectives"),
+        Heading("Who is late at the collectives", "Late ranks"),
         Table(("rank", "last at", "others waited", "it was in"), rows),
         Statement(f"The ranks' clocks {words} {duration(max(errors, default=0) / 1e9)}."),
     ]
@@ -135,7 +147,7 @@ def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
         for gap in worth
     )
     header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
-    return [Heading("Idle gaps, by what the host did"), Table(header, rows)] if rows else []
+    return [Heading("Idle gaps, by what the host did", "Gaps"), Table(header, rows)] if rows else []
 
 
 def _kernels(trace: TraceAnswer) -> list[Block]:
@@ -146,7 +158,7 @@ def _kernels(trace: TraceAnswer) -> list[Block]:
     )
     rows = tuple(_kernel_row(kernel) for kernel in trace.kernels[:_MOST_KERNELS])
     return [
-        Heading("Kernels, in % of their time"),
+        Heading("Kernels, in % of their time", "Kernels"),
         Statement(f"By class: {classes}."),
         Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows),
     ]
