@@ -190,6 +190,7 @@ _WORDS = {
     "tensor": "tensor cores",
     "job": "this job",
     "others": "other processes",
+    "held": "this job's processes, shared pages counted in each",
     "free": "free on the host",
     "read": "read",
     "written": "written",

@@ -189,7 +189,7 @@ def _memory(timeline: Timeline, segments: StepSegments, bins: int) -> Lane | Non
             )
         )
         sums = filled.group_by("at").agg(pl.col("rss_bytes").sum()).sort("at")
-        series["job"] = [_rounded(each) if each else None for each in sums["rss_bytes"]]
+        series["held"] = [_rounded(each) if each else None for each in sums["rss_bytes"]]
     free = _within(timeline.table("host"), segments).filter(
         pl.col("name") == "memory.available_bytes"
     )

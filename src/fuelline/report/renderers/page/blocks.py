@@ -107,7 +107,16 @@ def _advice(advice: Advice | None) -> list[Markup]:
 def _copied(words: str) -> Markup:
     """Words to be pasted elsewhere, with a button."""
     button = tag("button", "Copy", type="button", class_="copy", aria_label=f"Copy: {words}")
-    return tag("div", tag("code", words), button, class_="copied")
+    code = tag("code", *_apart(words))
+    return tag("div", code, button, class_="copied")
+
+
+def _apart(words: str) -> list[str]:
+    """Each word by itself, so that a line does not end inside an option."""
+    found: list[str] = []
+    for word in words.split(" "):
+        found += [" ", tag("span", word)]
+    return found[1:]
 
 
 def _bars(block: Bars) -> Markup:

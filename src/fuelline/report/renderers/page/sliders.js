@@ -43,7 +43,7 @@ class Sliders {
     });
     const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
     button.setAttribute("aria-label", "Copy the command");
-    const copied = make("div", { className: "copied" }, make("code", { textContent: command }), button);
+    const copied = make("div", { className: "copied" }, make("code", {}, ...command.split(" ").flatMap((word) => [make("span", { textContent: word }), " "]).slice(0, -1)), button);
     this.output.replaceChildren(...this.say(places), copied);
   }
 

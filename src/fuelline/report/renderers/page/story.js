@@ -120,9 +120,10 @@ class Story {
     this.view.addEventListener("pointerdown", (event) => { pressed = timeAt(event); this.view.setPointerCapture(event.pointerId); });
     this.view.addEventListener("pointermove", (event) => {
       this.cursor = timeAt(event);
-      if (pressed !== null && Math.abs(this.x(this.cursor) - this.x(pressed)) > 4) this.select(pressed, this.cursor);
+      this.anchored = pressed !== null && Math.abs(this.x(this.cursor) - this.x(pressed)) > 4;
+      if (this.anchored) this.select(pressed, this.cursor);
       else this.draw();
-      this.point(event);
+      if (this.anchored) this.hint.hidden = true; else this.point(event);
     });
     this.view.addEventListener("pointerup", (event) => {
       if (pressed !== null && Math.abs(this.x(timeAt(event)) - this.x(pressed)) <= 4) this.select(null);
@@ -176,7 +177,7 @@ class Story {
     this.to = this.from + width;
     const isWhole = width >= (this.end - this.start) * 0.9999;
     this.whole.disabled = isWhole;
-    this.shown.textContent = `${duration(this.from)} to ${duration(this.to)}${isWhole ? ", the whole run" : ""}`;
+    this.shown.textContent = `${duration(this.from)} to ${duration(this.to)}${isWhole ? ", the whole run" : ""}; line: p50, dashed: p95`;
     this.summarise();
     this.draw();
   }
@@ -321,7 +322,10 @@ class Story {
 
   drawQuantiles(pen, first, last, y) {
     const level = this.level;
-    if (!level.steps.some((steps) => steps > 1)) return;
+    if (!level.steps.some((steps) => steps > 1)) {
+      this.drawWholeQuantiles(pen, first, last, y);
+      return;
+    }
     for (const [name, dash] of [["median_us", []], ["p95_us", [4, 3]]]) {
       pen.beginPath();
       for (let at = first; at <= last; at++) {
@@ -338,6 +342,21 @@ class Story {
     pen.lineWidth = 1;
   }
 
+  // Where every step has a column, two lines for all that are shown.
+  drawWholeQuantiles(pen, first, last, y) {
+    const lengths = [];
+    for (let at = first; at <= last; at++) if (this.level.steps[at]) lengths.push(this.level.length_us[at]);
+    if (lengths.length < 3) return;
+    lengths.sort((one, other) => one - other);
+    for (const [share, dash] of [[0.5, []], [0.95, [4, 3]]]) {
+      const up = Math.round(y(lengths[Math.floor(share * (lengths.length - 1))])) + 0.5;
+      pen.setLineDash(dash);
+      pen.strokeStyle = this.theme.ink;
+      pen.beginPath(); pen.moveTo(LEFT, up); pen.lineTo(this.width - RIGHT, up); pen.stroke();
+    }
+    pen.setLineDash([]);
+  }
+
   drawScales(pen) {
     pen.fillStyle = this.theme.soft;
     pen.textAlign = "right";
@@ -345,11 +364,6 @@ class Story {
     for (let value = 0; value <= this.top; value += step) {
       const y = TOP + STEPS - (value / this.top) * (STEPS - 14);
       pen.fillText(short(value), LEFT - 8, y);
-    }
-    pen.textAlign = "left";
-    if (this.level.steps.some((steps) => steps > 1)) {
-      pen.textAlign = "right";
-      pen.fillText("line: p50, dashed: p95", this.width - RIGHT, 8);
     }
   }
 
@@ -430,7 +444,7 @@ class Story {
       pen.fillStyle = this.theme.card;
       pen.fillText(SIGNS[moment.kind], x, TOP - 11.5);
     }
-    if (this.selected) {
+    if (this.selected && (this.selected[0] > this.from || this.selected[1] < this.to)) {
       const [from, to] = this.selected.map((time) => this.x(time));
       pen.globalAlpha = 0.16; pen.fillStyle = this.theme.ink; pen.fillRect(from, TOP, to - from, bottom - TOP);
       pen.globalAlpha = 1; pen.strokeStyle = this.theme.ink; pen.strokeRect(from + 0.5, TOP + 0.5, to - from - 1, bottom - TOP - 1);
