@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import re
-from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -29,46 +29,22 @@ from fuelline.report.document import (
     Summary,
     Table,
 )
-from fuelline.schema.diagnosis.findings import Collectives, Diagnosis, LateRank
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
 from fuelline.schema.foreign import encode_json
 from fuelline.signals.changes import compare_samples
-from fuelline.signals.recorded.picture import picture_run
-from fuelline.whatif import fit, tabulate
 from tests.golden.freeze import make_diagnoses
-from tests.unit.builders import Lane, facts_of, judge, make_timeline
-from tests.unit.report.pages import Page
+from tests.unit.report.pages import HOSTILE, Page, drawn, find, name_hostile
 from tests.unit.report.test_comparison import run
-from tests.unit.whatif.jobs import make_facts
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.findings import Diagnosis
 
 replace = msgspec.structs.replace
 NAMES = sorted(make_diagnoses())
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&<!--\x1b[31m\u202e"
-
-
-@cache
-def drawn() -> Drawn:
-    """A short story over time, and a model that can be asked."""
-    lane = Lane()
-    for _ in range(40):
-        lane.step(wait=10, forward=10, backward=20, opt=5).gap(5)
-    timeline = make_timeline(lane)
-    trainer, segments = judge(timeline)
-    budget = facts_of(timeline).budget
-    picture = picture_run(timeline, trainer, segments, budget=budget, fixes=[], judged=segments)
-    return Drawn(
-        picture, tabulate(fit(make_facts(batch=42, workers=1, cpu=40, device=11, cores=2)))
-    )
 
 
 def page_of(diagnosis: Diagnosis, shown: Drawn | None = None) -> Page:
     return Page(render_page(write_document(diagnosis, "a run", None, shown or drawn()), "a run"))
-
-
-def find(answer: object, path: str) -> object:
-    for step in path.split("/"):
-        answer = answer[int(step)] if isinstance(answer, list) else answer[step]  # type: ignore[index]
-    return answer
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,25 +113,7 @@ def test_the_policy_allows_our_own_script_and_style_by_their_hashes_and_nothing_
 
 
 def test_a_hostile_name_stays_text_wherever_it_stands() -> None:
-    diagnosis = make_diagnoses()["starved"]
-    finding = diagnosis.findings[0]
-    evidence = [
-        replace(each, what=HOSTILE, line=HOSTILE, source=HOSTILE, mount=HOSTILE)
-        for each in finding.evidence
-    ]
-    remedies = [replace(each, setting=HOSTILE, why=HOSTILE) for each in finding.remedies]
-    named = replace(
-        diagnosis,
-        run=replace(diagnosis.run, command=[HOSTILE, HOSTILE], run_id=HOSTILE),
-        verdict=replace(diagnosis.verdict, sentence=HOSTILE),
-        findings=[replace(finding, sentence=HOSTILE, evidence=evidence, remedies=remedies)],
-        blindspots=[replace(each, what=HOSTILE, why=HOSTILE) for each in diagnosis.blindspots],
-        collectives=Collectives(
-            culprits=[
-                LateRank(rank=1, late_count=3, of=4, caused_wait_seconds=1.0, because=HOSTILE)
-            ]
-        ),
-    )
+    diagnosis, named = make_diagnoses()["starved"], name_hostile()
     html = render_page(write_document(named, HOSTILE, None, drawn()), HOSTILE)
     page = Page(html)
     assert [each.name for each in page.elements if each.name == "img"] == []

@@ -69,7 +69,7 @@ def find_throttled(timeline: Timeline, segments: StepSegments, bins: int) -> lis
 def _workers(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, bins: int
 ) -> Lane | None:
-    """All workers together: on a core, waiting for one, blocked; the rest waits for work."""
+    """All workers together: on a core, waiting for one, blocked on what; the rest has no work."""
     pids = pl.col("pid").is_in(list(trainer.worker_pids) or [trainer.pid])
     inside = (pl.col("start_ns") < segments.end_ns) & (
         pl.col("start_ns") + pl.col("dur_ns") > segments.start_ns
@@ -77,21 +77,76 @@ def _workers(
     fetched = events.fetches(timeline, pids & inside).filter(pl.col("dur_ns") > 0)
     if not fetched.height:
         return None
-    count = fetched.select(pl.struct("pid", "tid").n_unique()).item()
     dur = pl.col("dur_ns")
     on_core = pl.col("cpu_ns").clip(0, None).clip(None, dur)
     queued = pl.col("runq_ns").clip(0, None).clip(None, dur - on_core)
     parts = {"running": on_core, "for core": queued, "blocked": dur - on_core - queued}
-    width_ns = segments.wall_ns / bins
     spread = _spread(fetched.with_columns(**parts), tuple(parts), segments, bins)
-    at_once = _count_alive(fetched, segments, bins)
-    series: dict[str, list[float | None]] = {}
-    for part in parts:
-        series[part] = [
-            _rounded(min(1.0, value / width_ns / max(1, alive)))
-            for value, alive in zip(spread[part], at_once or [count] * bins, strict=True)
+    alive = _count_alive(fetched, segments, bins)
+    whole_ns = [segments.wall_ns / bins * max(1, count) for count in alive]
+    shares = {
+        part: [min(1.0, ns / most) for ns, most in zip(spread[part], whole_ns, strict=True)]
+        for part in parts
+    }
+    blocked = shares.pop("blocked")
+    for state, fracs in _blocked_on(timeline, pids, segments, bins).items():
+        shares[state] = [share * frac for share, frac in zip(blocked, fracs, strict=True)]
+    return Lane(
+        name="workers",
+        unit="frac",
+        series={part: [_rounded(each) for each in values] for part, values in shares.items()},
+        is_stacked=True,
+        most=float(max(alive)),
+    )
+
+
+_BLOCKED_ON = {
+    "read": "on files",
+    "metadata": "on files",
+    "fault": "on files",
+    "write": "on files",
+    "socket": "on a socket",
+    "sleep": "asleep",
+}
+"""What a state of the observer's samples means to a lane; all others are `blocked`. A worker's pipe
+is its queue, where it has no work."""
+_NOT_BLOCKED = ("running", "pipe")
+
+
+def _blocked_on(
+    timeline: Timeline, pids: pl.Expr, segments: StepSegments, bins: int
+) -> dict[str, list[float]]:
+    """Of blocked time: what for, by the observer's samples; where there are none, as on the whole.
+
+    Sampled once in a while, so that a bin has few: the shares of a bin and its neighbours count.
+    """
+    seen = (
+        _within(timeline.table("states").rename({"window_ns": "at_ns"}), segments)
+        .filter(pids & ~pl.col("state").is_in(_NOT_BLOCKED))
+        .with_columns(
+            at=_bin(segments, bins),
+            kind=pl.col("state").replace_strict(
+                _BLOCKED_ON, default="blocked", return_dtype=pl.String
+            ),
+        )
+    )
+    whole = seen["count"].sum()
+    if not whole:
+        return {"blocked": [1.0] * bins}
+    counts: dict[str, list[int]] = {}
+    for at, kind, count in seen.group_by("at", "kind").agg(pl.col("count").sum()).iter_rows():
+        counts.setdefault(kind, [0] * bins)[at] += count
+    near = {
+        kind: [sum(each[max(0, at - 1) : at + 2]) for at in range(bins)]
+        for kind, each in sorted(counts.items())
+    }
+    totals = [sum(each[at] for each in near.values()) for at in range(bins)]
+    return {
+        kind: [
+            each[at] / totals[at] if totals[at] else sum(counts[kind]) / whole for at in range(bins)
         ]
-    return Lane(name="workers", unit="frac", series=series, is_stacked=True, most=float(count))
+        for kind, each in near.items()
+    }
 
 
 def _count_alive(fetched: pl.DataFrame, segments: StepSegments, bins: int) -> list[int]:

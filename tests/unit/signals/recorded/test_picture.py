@@ -108,3 +108,44 @@ def test_workers_are_shared_out_between_core_queue_and_waiting() -> None:
     lanes = {each.name: each for each in picture_of(loop, worker).lanes}
     series = {name: values[1] for name, values in lanes["workers"].series.items()}
     assert series == pytest.approx({"running": 0.6, "for core": 0.1, "blocked": 0.3}, abs=0.01)
+
+
+def test_what_workers_are_blocked_on_is_told_by_the_observers_samples() -> None:
+    loop, worker = Lane(), Lane(pid=200)
+    loop.worker(200)
+    for _ in range(40):
+        loop.step(wait=50, forward=20, backward=20, opt=10)
+        worker.fetch(100, clocks_ms=(20, 0, 0))
+    seen = [
+        (START_NS + at * 1000 * MS, 200, 200, 0, state, "", 0, count)
+        for at in range(4)
+        for state, count in (("read", 6), ("sleep", 2), ("pipe", 50), ("running", 20))
+    ]
+    lanes = {each.name: each for each in picture_of(loop, worker, states=[WATCHED, *seen]).lanes}
+    series = {name: values[1] for name, values in lanes["workers"].series.items()}
+    wanted = {"running": 0.2, "for core": 0.0, "on files": 0.6, "asleep": 0.2}
+    assert series == pytest.approx(wanted, abs=0.01)
+
+
+def test_a_device_has_its_ladder_over_time_and_a_held_down_clock_is_marked() -> None:
+    lane = Lane()
+    for _ in range(80):
+        lane.step(wait=50, forward=20, backward=20, opt=10)
+    samples = [
+        (START_NS + at * 1000 * MS, "gpu0", name, value)
+        for at in range(1, 8)
+        for name, value in (
+            ("job.frac", 1.0),
+            ("util.gpu_frac", 0.9),
+            ("gpm.sm_frac", 0.4),
+            ("throttle.thermal_frac", 0.5 if 3 <= at <= 4 else 0.0),
+        )
+    ]
+    picture = picture_of(lane, devices=samples)
+    (device,) = [each for each in picture.lanes if each.name == "device"]
+    assert device.series["busy"][3] == 0.9
+    assert device.series["sms"][3] == 0.4
+    assert "tensor" not in device.series
+    (throttled,) = [each for each in picture.moments if each.kind == "throttled"]
+    assert throttled.at_s == pytest.approx(3, abs=1.1)
+    assert throttled.seconds == pytest.approx(2, abs=1.2)

@@ -104,7 +104,7 @@ class Story {
       this.colours[part] = getComputedStyle(probe).getPropertyValue("--part").trim();
     }
     probe.remove();
-    this.theme = Object.fromEntries(["ink", "soft", "line", "faint", "card", "accent", "c-none", "c-input", "c-turn", "c-backward"].map((name) => [name, colour(`--${name}`)]));
+    this.theme = Object.fromEntries(["ink", "soft", "line", "faint", "card", "accent", "c-none", "c-input", "c-turn", "c-collectives", "c-own", "c-checkpoint"].map((name) => [name, colour(`--${name}`)]));
     const tile = make("canvas", { width: 8, height: 8 }), pen = tile.getContext("2d");
     pen.strokeStyle = "rgb(255 255 255 / .42)";
     pen.lineWidth = 1.6;
@@ -368,7 +368,7 @@ class Story {
   }
 
   drawLane(pen, lane, y) {
-    const names = Object.keys(lane.series), colours = [this.theme.accent, this.theme["c-turn"], this.theme["c-input"]];
+    const names = Object.keys(lane.series), colours = ["accent", "c-turn", "c-input", "c-collectives", "c-own", "c-checkpoint"].map((name) => this.theme[name]);
     const from = this.start, bin = this.picture.bin_s;
     const most = lane.unit === "frac" ? 1 : lane.most ?? Math.max(1, ...names.flatMap((name) => lane.series[name].map((value) => value ?? 0)));
     const peak = lane.unit === "frac" ? 1 : Math.max(most, ...names.flatMap((name) => lane.series[name].map((value) => value ?? 0)));
