@@ -49,7 +49,7 @@ def others() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("size", "scheme"), itertools.product(("wide", "phone"), ("light", "dark"))
+    ("size", "scheme"), list(itertools.product(("wide", "phone"), ("light", "dark")))
 )
 @pytest.mark.parametrize("name", [*NAMES, *others()])
 def test_a_page_opens_without_an_error_and_is_no_wider_than_the_screen(

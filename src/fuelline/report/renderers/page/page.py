@@ -19,6 +19,8 @@ from fuelline.report.renderers.page.blocks import draw_block
 from fuelline.report.renderers.page.markup import Markup, tag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fuelline.report.document import Block
 
 SIGN = b'<meta name="generator" content="fuelline">'
@@ -32,10 +34,19 @@ _FEW = 2
 
 def render_page(document: Document, title: str) -> str:
     """The whole file; `title` is what the browser calls it."""
-    style, script = _read(_STYLES), _read(_SCRIPTS)
+    return draw_shell(title, _body(document))
+
+
+def draw_shell(
+    title: str, body: list[Markup], *, styles: Sequence[str] = (), scripts: Sequence[str] = ()
+) -> str:
+    """A page with this body, our style and our script; with further ones it may ask its server."""
+    style = "\n".join([_read(_STYLES), *styles])
+    script = "\n".join([_read(_SCRIPTS), *scripts])
+    connect = "connect-src 'self'; " if scripts else ""
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"{connect}base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -48,8 +59,8 @@ def render_page(document: Document, title: str) -> str:
         tag("title", f"{title} · Fuelline"),
         tag("style", Markup(style)),
     )
-    body = tag("body", *_body(document), tag("script", Markup(script)))
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    drawn = tag("body", *body, tag("script", Markup(script)))
+    return f"<!doctype html>\n{tag('html', head, drawn, lang='en')}\n"
 
 
 def _body(document: Document) -> list[Markup]:
