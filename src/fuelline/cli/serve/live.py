@@ -1,28 +1,25 @@
 """Running jobs followed for whoever looks at them: one reader a job, however many look.
 
-The reader is that of `fuelline watch`; it stops when the last page that shows the job is closed.
+The reader is `fuelline watch --json` in a process of its own, with the bounds of that command; it
+ends when the last page that shows the job is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from fuelline.cli.record.so_far import VerdictSoFar
-from fuelline.schema.errors import FuellineError
-from fuelline.schema.foreign import encode_json
+from fuelline.record.launch import own_python
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from fuelline.pipeline import RunWatch
-
-INTERVAL_S = 2.0
+INTERVAL_S = 2
 """Between two looks."""
-_OVER = ("ended", "lost")
+_MOST_LINE_BYTES = 16 << 20
+"""Of a snapshot: 64 ranks take some kilobytes."""
 
 
 class LiveReaders:
@@ -32,17 +29,16 @@ class LiveReaders:
         self._readers: dict[Path, _Reader] = {}
 
     async def follow(self, run_dir: Path) -> AsyncIterator[str]:
-        """Server-sent events: a snapshot now and then, the last one when the job is over."""
-        reader = self._readers.setdefault(run_dir, _Reader(run_dir))
+        """Server-sent events: snapshots, and at the end that it is over, or why there are none."""
+        reader = self._readers.get(run_dir)
+        if reader is None:
+            reader = self._readers[run_dir] = _Reader(run_dir)
         reader.lookers += 1
+        seen = 0
         try:
-            seen = -1
-            while True:
-                await reader.advance(seen)
-                seen = reader.number
+            while reader.event != "over":
+                seen = await reader.wait_beyond(seen)
                 yield f"event: {reader.event}\ndata: {reader.words}\n\n"
-                if reader.event != "snapshot":
-                    return
         finally:
             reader.lookers -= 1
             if not reader.lookers:
@@ -55,41 +51,45 @@ class _Reader:
 
     def __init__(self, run_dir: Path) -> None:
         self.lookers = 0
-        self.number = -1
         self.event = "snapshot"
         self.words = ""
-        self._run_dir = run_dir
-        self._watch: RunWatch | None = None
-        self._verdict = VerdictSoFar(run_dir)
-        self._turn = asyncio.Lock()
+        self._number = 0
+        self._news = asyncio.Condition()
+        self._task = asyncio.create_task(self._read(run_dir))
 
-    async def advance(self, seen: int) -> None:
-        """Until there is something newer than what was seen; the first to ask looks for all."""
-        async with self._turn:
-            if self.number > seen:
-                return
-            if self.number >= 0:
-                await asyncio.sleep(INTERVAL_S)
-            await asyncio.to_thread(self._look)
-            self.number += 1
-
-    def _look(self) -> None:
-        try:
-            if self._watch is None:
-                from fuelline.pipeline import RunWatch  # noqa: PLC0415 - loads polars, when needed
-
-                self._watch = RunWatch(self._run_dir)
-            self._watch.look()
-            snapshot = self._watch.snapshot(workers=False)
-        except (FuellineError, OSError) as error:  # the run has vanished, say
-            self.event, self.words = "gone", encode_json(str(error), is_indented=False)
-            return
-        is_over = snapshot.state in _OVER
-        self._verdict.follow(self._run_dir, is_over=is_over)
-        told = msgspec.structs.replace(snapshot, verdict=self._verdict.words)
-        self.event = "over" if is_over else "snapshot"
-        self.words = encode_json(told, is_indented=False)
+    async def wait_beyond(self, seen: int) -> int:
+        """Until there is something newer than what was seen."""
+        async with self._news:
+            await self._news.wait_for(lambda: self._number > seen)
+            return self._number
 
     def close(self) -> None:
         """Nobody looks any more."""
-        self._verdict.__exit__(None, None, None)
+        self._task.cancel()
+
+    async def _read(self, run_dir: Path) -> None:
+        words = ["watch", str(run_dir.absolute()), "--json", "--interval", str(INTERVAL_S)]
+        child = await asyncio.create_subprocess_exec(
+            *own_python("fuelline.cli.serve.making", words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_MOST_LINE_BYTES,
+        )
+        assert child.stdout is not None
+        assert child.stderr is not None
+        try:
+            while line := await child.stdout.readline():
+                await self._tell("snapshot", line.decode().strip())
+            said = (await child.stderr.read()).decode("utf-8", "replace").strip()
+            await self._tell("over", json.dumps(said))
+        finally:
+            if child.returncode is None:
+                child.terminate()
+                await child.wait()
+
+    async def _tell(self, event: str, words: str) -> None:
+        async with self._news:
+            self.event, self.words = event, words
+            self._number += 1
+            self._news.notify_all()

@@ -80,6 +80,7 @@ def _bind(host: str, port: int) -> _Bound:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
+        opened.listen(128)  # the address is said before the server has loaded all that it needs
     except OSError as error:
         opened.close()
         raise RefusedError(

@@ -50,7 +50,6 @@ const draw = (snapshot) => {
 const source = new EventSource(main.dataset.events);
 const end = (words) => { source.close(); put("state", words); document.getElementById("stop").disabled = true; };
 source.addEventListener("snapshot", (event) => draw(JSON.parse(event.data)));
-source.addEventListener("over", (event) => { draw(JSON.parse(event.data)); end("ended; its report has all of it"); });
-source.addEventListener("gone", (event) => end(`no longer there: ${JSON.parse(event.data)}`));
+source.addEventListener("over", (event) => end(JSON.parse(event.data) || "ended; its report has all of it"));
 source.addEventListener("error", () => put("state", "the server does not answer; trying again"));
 document.getElementById("stop").addEventListener("click", () => end("no longer watched"));
