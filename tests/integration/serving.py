@@ -37,20 +37,21 @@ class Home:
         self.environment = {**os.environ, "FUELLINE_HOME": str(folder / "home")}
         (folder / "job.py").write_text(JOB)
 
-    def command(self, *words: str) -> subprocess.Popen[str]:
-        """Started, with a pipe for what it says."""
+    def command(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """Started, with a pipe for what it says unless nobody is to hear it."""
         return subprocess.Popen(
             [*FUELLINE, *words],
             cwd=self.folder,
             env=self.environment,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
     def train(self, steps: int) -> subprocess.Popen[str]:
         """A job of so many steps, fifty a second at most."""
-        return self.command("run", "--quiet", "job.py", str(8 * steps))
+        words = ("run", "--quiet", "job.py", str(8 * steps))
+        return self.command(*words, stdout=subprocess.DEVNULL)
 
 
 @contextmanager

@@ -155,6 +155,8 @@ class Summary:
     alarm: bool = False
     figures: tuple[Figure, ...] = ()
     advice: Advice | None = None
+    shares: tuple[Bar, ...] = ()
+    """Of one whole, at a glance."""
 
     def in_text(self) -> tuple[Plain, ...]:
         """What ran and the verdict; text has the rest in blocks further down."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS
+from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, label_of
 from fuelline.report.document import (
     Advice,
+    Bar,
     Block,
     Chain,
     Figure,
@@ -53,15 +54,18 @@ class Drawn:
     grid: ForecastGrid | Missing | None = None
 
 
-def summarise_verdict(diagnosis: Diagnosis, top: Finding | None, title: str, label: str) -> Summary:
+def summarise_verdict(
+    diagnosis: Diagnosis, top: Finding | None, title: str, bars: tuple[Bar, ...]
+) -> Summary:
     """The first screen."""
     return Summary(
         title=title,
         sentence=diagnosis.verdict.sentence,
-        label=label,
+        label=label_of(diagnosis.verdict, diagnosis.findings),
         alarm=diagnosis.verdict.limit != _HEALTHY_LIMIT,
         figures=tuple(_list_figures(diagnosis, top)),
         advice=_advise(diagnosis, top),
+        shares=bars,
     )
 
 

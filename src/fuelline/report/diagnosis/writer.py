@@ -23,7 +23,7 @@ from fuelline.report.diagnosis.drawn import (
 from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
-from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, label_of, title_of
+from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, title_of
 from fuelline.report.document import (
     Bar,
     Bars,
@@ -71,12 +71,7 @@ def write_document(
     story, sliders, ranks, last = _draw(diagnosis, drawn, name or diagnosis.run.path)
     return Document(
         (
-            summarise_verdict(
-                diagnosis,
-                top,
-                _run_line(diagnosis),
-                label_of(diagnosis.verdict, diagnosis.findings),
-            ),
+            summarise_verdict(diagnosis, top, _run_line(diagnosis), _list_bars(diagnosis)),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
             *story,
@@ -143,13 +138,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
-    parted = 0 if diagnosis.trace is not None else steps.count
-    bars = tuple(
-        _bar(part, parted, f"budget/{place}/share")
-        for place, part in enumerate(diagnosis.budget)
-        if part.share >= 0.001
-    )
+    bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
     if diagnosis.fixed is not None:
         begin, end = "the last change of --fix that lasted", "it"
@@ -158,6 +147,17 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
     return [Heading(title, "Time"), Bars(bars), Statement(note)]
+
+
+def _list_bars(diagnosis: Diagnosis) -> tuple[Bar, ...]:
+    """One for each part that took any time."""
+    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
+    parted = 0 if diagnosis.trace is not None else diagnosis.steps.count
+    return tuple(
+        _bar(part, parted, f"budget/{place}/share")
+        for place, part in enumerate(diagnosis.budget)
+        if part.share >= 0.001
+    )
 
 
 def _bar(part: BudgetPart, steps: int, path: str) -> Bar:

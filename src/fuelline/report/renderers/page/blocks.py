@@ -63,7 +63,7 @@ def _summary(block: Summary) -> Markup:
         "section",
         tag("div", tag("p", tag("code", _set(block.title)), class_="job"), *label, class_="about"),
         tag("h1", _set(block.sentence), id="verdict", class_="long" if _is_long(block) else None),
-        tag("div", *figures, *_advice(block.advice), class_="facts"),
+        tag("div", *figures, *_advice(block.advice), *_shares(block.shares), class_="facts"),
         class_=f"summary {kind}",
         aria_labelledby="verdict",
     )
@@ -104,6 +104,30 @@ def _advice(advice: Advice | None) -> list[Markup]:
     return [tag("div", title, _copied(advice.text), *gain, *details, class_="advice")]
 
 
+_MOST_SHARES = 5
+"""With words, at a glance."""
+
+
+def _shares(bars: tuple[Bar, ...]) -> list[Markup]:
+    """One bar for the whole, and what most of it is."""
+    if not bars:
+        return []
+    drawn = _stack(tuple((bar.code, bar.share or 0.0) for bar in bars))
+    most = sorted(bars, key=lambda bar: bar.share or 0.0, reverse=True)[:_MOST_SHARES]
+    items = [
+        tag("li", tag("span", class_=f"key p-{_class(bar.code)}"), f"{bar.label} ", _share(bar))
+        for bar in bars
+        if bar in most
+    ]
+    picture = tag("div", drawn, class_="stack", aria_hidden="true")
+    return [tag("div", picture, tag("ul", *items, class_="legend"), class_="shares")]
+
+
+def _share(bar: Bar) -> Markup:
+    words = f"{100 * (bar.share or 0.0):.1f} %"
+    return tag("data", words, value=bar.share, data_path=bar.path or None)
+
+
 def _copied(words: str) -> Markup:
     """Words to be pasted elsewhere, with a button."""
     button = tag("button", "Copy", type="button", class_="copy", aria_label=f"Copy: {words}")
@@ -139,12 +163,11 @@ def _bar(bar: Bar, before: float | None) -> Markup:
     label = tag("th", kind, bar.label, mark, scope="row")
     if bar.share is None:
         return tag("tr", label, tag("td", "unknown", colspan="3", class_="unknown"))
-    share = tag("data", f"{100 * bar.share:.1f} %", value=bar.share, data_path=bar.path or None)
     return tag(
         "tr",
         label,
         tag("td", _drawn(bar, before), class_="drawn", aria_hidden="true"),
-        tag("td", share, class_="share"),
+        tag("td", _share(bar), class_="share"),
         tag("td", bar.detail, class_="detail"),
     )
 

@@ -440,9 +440,10 @@ class Story {
       if (x - free < 15 && moment.kind !== "fix") continue;
       free = x;
       pen.fillStyle = moment.kind === "fix" ? this.theme.accent : this.theme.soft;
-      pen.beginPath(); pen.arc(x, TOP - 12, 7.5, 0, 7); pen.fill();
+      const sign = Math.min(Math.max(x, LEFT + 8), this.width - RIGHT - 8);
+      pen.beginPath(); pen.arc(sign, TOP - 12, 7.5, 0, 7); pen.fill();
       pen.fillStyle = this.theme.card;
-      pen.fillText(SIGNS[moment.kind], x, TOP - 11.5);
+      pen.fillText(SIGNS[moment.kind], sign, TOP - 11.5);
     }
     if (this.selected && (this.selected[0] > this.from || this.selected[1] < this.to)) {
       const [from, to] = this.selected.map((time) => this.x(time));
