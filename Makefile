@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 FRAMEWORKS := .venv-frameworks
+BROWSER := .venv-browser
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -13,7 +14,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick coverage pythons frameworks check format docs zoo bench dist clean
+.PHONY: demo test test-quick coverage pythons frameworks browser check format docs zoo bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -39,6 +40,10 @@ pythons: $(VENV)/.demo
 
 frameworks: $(FRAMEWORKS)/.installed
 	$(FRAMEWORKS)/bin/pytest -q tests/integration/frameworks
+
+# Pages in a real browser: Debian's Chromium, or that of CHROMIUM. Skipped in `make test`, which has no driver for it.
+browser: $(BROWSER)/.installed
+	$(BROWSER)/bin/pytest -q tests/browser
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -70,7 +75,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -85,6 +90,11 @@ $(VENV)/.dev: $(VENV)/.demo requirements-dev.txt requirements-test.txt
 $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-test.txt requirements-frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/pip install -q -e . -r requirements-dev.txt -r requirements-frameworks.txt
+	touch $@
+
+$(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-browser.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/pip install -q -e . -r requirements-browser.txt
 	touch $@
 
 $(DIST)/.installed: requirements-dist.txt

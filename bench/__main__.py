@@ -43,6 +43,7 @@ OWN_SECTION = (
     "day",
     "long_spool",
     "many_ranks",
+    "page_size",
     "trace_import",
     "predict_gain",
     "elastic_equal",

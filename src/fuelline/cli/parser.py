@@ -28,6 +28,7 @@ GROUPS = {
         "probe": "understand.probe",
         "export": "understand.export",
         "runs": "understand.runs",
+        "serve": "understand.serve",
     },
     "fix": {
         "tune": "fix.tune",

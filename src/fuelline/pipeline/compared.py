@@ -45,15 +45,25 @@ def compare_runs(
     threshold: float | None,
     shape: Literal["json", "markdown", "report"],
     stream: TextIO,
+    page: Path | None = None,
 ) -> bool:
-    """Write what changed, with one or more recordings of each side; is it over?"""
+    """Write what changed, with one or more recordings of each side; is it over?
+
+    `page`: the file that is to show it as well.
+    """
     comparison = compare_named(before, after, threshold=threshold)
+    document = write_comparison(comparison)
     if shape == "json":
         stream.write(encode_json(comparison) + "\n")
     elif shape == "markdown":
-        stream.write(render_markdown(write_comparison(comparison)))
+        stream.write(render_markdown(document))
     else:
-        render_terminal(write_comparison(comparison), stream)
+        render_terminal(document, stream)
+    if page is not None:
+        from fuelline.pipeline.paged import write_document_page  # noqa: PLC0415 - most need none
+
+        title = f"{comparison.before.label} and {comparison.after.label}"
+        write_document_page(document, page, title)
     return comparison.is_over
 
 

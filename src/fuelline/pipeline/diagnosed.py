@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -73,13 +73,36 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 
 
 def show_report(
-    run_dir: Path, *, name: str, price: float | None, stream: TextIO, python: str | None = None
+    run_dir: Path,
+    *,
+    name: str,
+    price: float | None,
+    stream: TextIO | None,
+    python: str | None = None,
+    shape: Literal["json", "markdown", "report"] = "report",
+    page: Path | None = None,
 ) -> None:
     """The diagnosis for people; `name` is the word by which commands find the run.
 
     `python` is what `fuelline run` starts scripts with: a job that is repeated need not name it.
+    `page`: the file that is to show it as well, or instead if there is no stream.
     """
-    from fuelline.report import render_terminal, write_document  # noqa: PLC0415 - JSON needs none
-
     diagnosis = diagnose_run(run_dir, price)
-    render_terminal(write_document(diagnosis, encodable(name), python), stream)
+    if stream is not None and shape == "json":
+        stream.write(encode_json(diagnosis) + "\n")
+    elif stream is not None:
+        from fuelline.report import (  # noqa: PLC0415 - JSON needs none
+            render_markdown,
+            render_terminal,
+            write_document,
+        )
+
+        document = write_document(diagnosis, encodable(name), python)
+        if shape == "markdown":
+            stream.write(render_markdown(document))
+        else:
+            render_terminal(document, stream)
+    if page is not None:
+        from fuelline.pipeline.paged import write_run_page  # noqa: PLC0415 - most need no page
+
+        write_run_page(diagnosis, run_dir, page, name=name, python=python)

@@ -34,10 +34,11 @@ from fuelline.signals import (
 )
 from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
+from fuelline.signals.recorded.picture import picture_run
 from fuelline.signals.recorded.work import measure_work
 from fuelline.store.probes import find_probe
 from fuelline.timeline.segments import cut_segments
-from fuelline.whatif import fit, value_remedies
+from fuelline.whatif import fit, tabulate, value_remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.diagnosis.findings import Diagnosis, ServedFiles
     from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.diagnosis.forecasts import ForecastGrid
+    from fuelline.schema.diagnosis.picture import RunPicture
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
@@ -240,6 +243,25 @@ def segment_judged(run_dir: Path) -> tuple[StepSegments, RunWork] | None:
     if judged.trainer is None or judged.segments is None:
         return None
     return judged.segments, measure_work(judged.timeline, judged.trainer, judged.segments)
+
+
+def look_closer(
+    run_dir: Path, price: float | None
+) -> tuple[RunPicture | None, ForecastGrid | Missing | None]:
+    """The judged rank over time, and the pipeline model asked many questions: for a page."""
+    judged = _open_judged(run_dir)
+    if judged.trainer is None or judged.segments is None:
+        return None, None
+    facts, fixed = _measure_as_it_is(judged, run_dir, judged.comparison.facts)
+    picture = picture_run(
+        judged.timeline,
+        judged.trainer,
+        judged.segments,
+        budget=facts.budget,
+        fixes=find_fixes(run_dir),
+        judged=judged.segments if fixed is None else fixed.segments,
+    )
+    return picture, tabulate(fit(facts), price)
 
 
 def compact_run(run_dir: Path) -> None:

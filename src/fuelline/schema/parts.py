@@ -1,7 +1,7 @@
 """What time goes to, as codes: the parts of a step and of a device's ledger, causes of idleness.
 
 They stand in the JSON of a diagnosis, so that a code never changes; what a report calls it may
-(`report/diagnosis/writer.py:PART_WORDS`). Compare with these codes only: mypy refuses another word.
+(`report/diagnosis/words.py:PART_WORDS`). Compare with these codes only: mypy refuses another word.
 """
 
 from __future__ import annotations

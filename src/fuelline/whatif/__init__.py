@@ -5,6 +5,7 @@ from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.recommending import find_least_workers, recommend
 from fuelline.whatif.seeding import TrialSeed, seed_settings
 from fuelline.whatif.suggesting import answer, suggest
+from fuelline.whatif.tabulating import tabulate
 from fuelline.whatif.valuing import restate, value_remedies
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "restate",
     "seed_settings",
     "suggest",
+    "tabulate",
     "value_remedies",
 ]

@@ -76,7 +76,7 @@ class Pipeline:
     storage_rivals: float = 0.0
     """Requests outside the job that are always in flight beside its own. Each request gets an equal
     share of a storage that is full: more workers take some of what the others have."""
-    pauses: dict[StepPart, float] = field(default_factory=dict)
+    pauses: dict[StepPart, float] = field(default_factory=dict, hash=False)
     pause_felt: float = 1.0
     """How much of a pause the device does not hide."""
     epoch_batches: float = math.inf
@@ -118,8 +118,9 @@ class Flow:
     cores_used: float
 
 
+@lru_cache(maxsize=1024)
 def run(pipe: Pipeline) -> Flow:
-    """The time from batch to batch."""
+    """The time from batch to batch; kept, because an interval asks for the same ones many times."""
     bounds = find_bounds(pipe)
     consumer_s = consume(pipe)
     input_s, flowing_s = _flow(pipe, consumer_s, bounds) if pipe.workers else (0.0, consumer_s)

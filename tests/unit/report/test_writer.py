@@ -18,7 +18,7 @@ replace = msgspec.structs.replace
 
 
 def statements(document: Document) -> list[str]:
-    return [block.text for block in document.blocks if isinstance(block, Statement)]
+    return [block.text for block in document.in_text() if isinstance(block, Statement)]
 
 
 def headings(document: Document) -> list[str]:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuelline.cli.pages import add_page, check_page, say_page, write_page
 from fuelline.cli.plots import say_plots, write_plot
 from fuelline.cli.quantities import parse_amount, parse_choices, parse_limits, parse_values
 from fuelline.cli.saying import say
@@ -46,6 +47,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     add_catalogue(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    add_page(parser)
 
 
 def add_catalogue(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +118,7 @@ def make_request(options: argparse.Namespace, flags: Sequence[str] = ()) -> Plan
     """What was asked, with the numbers of these flags."""
     from fuelline.plan.asked.request import PlanRequest  # noqa: PLC0415 - the help needs no planner
 
+    check_page(getattr(options, "html", None))
     values = {flag: values_of(options, flag) for flag in flags}
     return PlanRequest(
         model=getattr(options, "config", ""),
@@ -138,11 +141,13 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
     from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - the help needs none of these
 
     written = write_plot(options, document) if getattr(options, "plot", None) else ()
+    write_page(options.html, document, Path(options.config).name)
     if options.json:
         sys.stdout.write(encode_json(answer, is_indented=False) + "\n")
     else:
         render_terminal(document, sys.stdout)
     say_plots(options, written)
+    say_page(options.html, beside_data=options.json)
 
 
 def check_counts(options: argparse.Namespace) -> None:

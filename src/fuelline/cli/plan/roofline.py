@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.pages import add_page, check_page, say_page, write_page
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.plan.roofline.inputs import parse_input
 from fuelline.schema.errors import InputError, RefusedError, UsageError
@@ -73,6 +74,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     add_plot(parser)
+    add_page(parser)
     parser.set_defaults(act=act)
 
 
@@ -92,6 +94,7 @@ def act(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, shapes: list[InputShape]) -> None:
     check_plot(options)
+    check_page(options.html)
     _precisions(options)
     if shapes and not options.target:
         raise UsageError("--input needs a model: fuelline roofline model.py:build --input ...")
@@ -241,6 +244,7 @@ def _show(options: argparse.Namespace, answer: object, document: Document) -> in
     from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - the help needs none of these
 
     written = write_plot(options, document)
+    write_page(options.html, document, options.target or "roofline")
     if options.json:
         sys.stdout.write(encode_json(answer, is_indented=False) + "\n")
     else:
@@ -248,4 +252,5 @@ def _show(options: argparse.Namespace, answer: object, document: Document) -> in
         if options.save:
             print(f"\nSaved as {options.save} in {Path(home_folder(), 'chips')}.")
     say_plots(options, written)
+    say_page(options.html, beside_data=options.json)
     return 0

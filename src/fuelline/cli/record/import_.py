@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory, save_threads
+from fuelline.cli.pages import add_page, check_page, say_page
 from fuelline.cli.record.run import add_price
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
@@ -56,6 +57,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="only import, for scripts (default: also show the diagnosis)",
     )
     add_price(parser)
+    add_page(parser)
     parser.set_defaults(
         act=act,
         reads=lambda options: options.trace,
@@ -77,6 +79,7 @@ def act(options: argparse.Namespace) -> int:
             f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
             "more, or leave it out."
         )
+    check_page(options.html)
     name = options.trace[0].name.partition(".")[0]
     run_dir = options.output or new_run_dir(name)
     with _Bar() as bar:
@@ -93,11 +96,18 @@ def act(options: argparse.Namespace) -> int:
         print(clean(f"Imported into {each}"), flush=True)
     if len(made) > 1:
         _tell_apart(made)
-    elif options.no_diagnose:
+    elif options.no_diagnose and options.html is None:
         print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
     else:
         word = name_run(run_dir)
-        pipeline.show_report(run_dir, name=word, price=options.price, stream=sys.stdout)
+        pipeline.show_report(
+            run_dir,
+            name=word,
+            price=options.price,
+            stream=None if options.no_diagnose else sys.stdout,
+            page=options.html,
+        )
+        say_page(options.html, beside_data=False)
     return 0
 
 

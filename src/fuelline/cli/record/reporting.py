@@ -52,13 +52,25 @@ class Reporter:
     """The launcher's side: starts the process, lets it report, and outlives it."""
 
     def __init__(
-        self, run_dir: Path, name: str, mask: Mask, *, price: float | None, part_of: Path | None
+        self,
+        run_dir: Path,
+        name: str,
+        mask: Mask,
+        *,
+        price: float | None,
+        part_of: Path | None,
+        page: Path | None = None,
+        is_quiet: bool = False,
     ) -> None:
-        """`name` is the word by which commands find the run; `mask` is what it starts with."""
+        """`name` is the word by which commands find the run; `mask` is what it starts with.
+
+        `page`: the file that is to show the report as well, or alone if it `is_quiet`.
+        """
         self._name = name
         self._mask = {*mask, *PASSED_ON}  # what is sent to the whole group is for the job
         self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
-        self._words += [str(part_of or "")]
+        self._words += [str(part_of or ""), str(page.absolute() if page else "")]
+        self._words += ["quiet" if is_quiet else ""]
         self._child: subprocess.Popen[bytes] | None = None
         self._room = MemoryRoom.find()
 
@@ -144,7 +156,7 @@ class Reporter:
 
 def main(words: list[str]) -> int:
     """The process itself; its exit code is 0 if whatever there was to say has been said."""
-    run_dir, name, price, part_of = words
+    run_dir, name, price, part_of, page, quiet = words
     open_streams()
     _silence_libraries()
     _load_pipeline()
@@ -156,7 +168,13 @@ def main(words: list[str]) -> int:
     if part_of:
         code = close_part(Path(run_dir))
     else:
-        code = report(Path(run_dir), name, float(price) if price else None)
+        code = report(
+            Path(run_dir),
+            name,
+            float(price) if price else None,
+            page=Path(page) if page else None,
+            is_quiet=bool(quiet),
+        )
     flush_streams()
     return code
 
@@ -190,14 +208,28 @@ def _load_pipeline() -> None:
         return
 
 
-def report(run_dir: Path, name: str, price: float | None) -> int:
+def report(
+    run_dir: Path,
+    name: str,
+    price: float | None,
+    *,
+    page: Path | None = None,
+    is_quiet: bool = False,
+) -> int:
     """Show the diagnosis, or why there is none, a panic of polars too."""
     try:
         from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
 
         pipeline.show_report(
-            run_dir, name=name, price=price, stream=sys.stderr, python=find_python()
+            run_dir,
+            name=name,
+            price=price,
+            stream=None if is_quiet else sys.stderr,
+            python=find_python(),
+            page=page,
         )
+        if page is not None:
+            say(f"page written to {page}")
     except KeyboardInterrupt:
         return _INTERRUPTED
     except MemoryError:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.pages import add_page, check_page
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
@@ -109,6 +110,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_serving(parser)
     add_price(parser)
     add_no_command(parser)
+    add_page(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -149,6 +151,7 @@ def _price(word: str) -> float:
 def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
+    check_page(options.html)
     try:
         run_dir = _choose_folder(options)
     except RefusedError as error:
@@ -204,9 +207,17 @@ def act(options: argparse.Namespace) -> int:
 
 def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
     part_of = options.run_dir if options.node_rank is not None else None
-    if options.quiet and part_of is None:
+    if options.quiet and part_of is None and options.html is None:
         return None
-    return Reporter(run_dir, name_run(run_dir), mask, price=options.price, part_of=part_of)
+    return Reporter(
+        run_dir,
+        name_run(run_dir),
+        mask,
+        price=options.price,
+        part_of=part_of,
+        page=options.html,
+        is_quiet=options.quiet,
+    )
 
 
 def _conclude(

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ _EPILOG = """\
 examples:
   fuelline watch                    the job that is running now
   fuelline watch --once             one snapshot; plain text in a pipe
+  fuelline watch --json             for programs: a snapshot a line
   fuelline watch 20260412-0930      a run by the start of its id
 
 keys: s sort, r reverse, w workers, p pause, ? help, q quit. The job does not
@@ -50,6 +52,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument(
         "--once", action="store_true", help="print one snapshot and exit (default: off)"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print snapshots as JSON, one a line, until the job has ended (default: the screen)",
     )
     parser.add_argument(
         "--workers", action="store_true", help="show the loaders' workers as well (default: off)"
@@ -85,6 +92,8 @@ def act(options: argparse.Namespace) -> int:
 
     run_dir = _choose(options)
     watch = pipeline.RunWatch(run_dir)
+    if options.json:
+        return _print_json(watch, options)
     view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
         with VerdictSoFar(run_dir) as verdict:
@@ -103,6 +112,29 @@ def act(options: argparse.Namespace) -> int:
     snapshot = msgspec.structs.replace(snapshot, verdict=verdict.words)
     print_snapshot(snapshot, view, sys.stdout, name_run(run_dir))
     return 0
+
+
+def _print_json(watch: RunWatch, options: argparse.Namespace) -> int:
+    """For programs, `fuelline serve` among them: a line now and then, the last when it is over."""
+    from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - as above
+
+    wait = threading.Event().wait
+    with VerdictSoFar(watch.run_dir) as verdict:
+        while True:
+            if options.once:
+                watch.look_at_all()
+            else:
+                watch.look()
+            snapshot = watch.snapshot(workers=options.workers)
+            is_over = snapshot.state in {"ended", "lost"}
+            verdict.follow(watch.run_dir, is_over=is_over)
+            if options.once:
+                verdict.wait()
+            told = msgspec.structs.replace(snapshot, verdict=verdict.words)
+            print(encode_json(told, is_indented=False), flush=True)
+            if is_over or options.once:
+                return 0
+            wait(options.interval)
 
 
 def _choose(options: argparse.Namespace) -> Path:

@@ -7,6 +7,7 @@ import sys
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from fuelline.cli.pages import add_page, check_page, say_page
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.store.runs import find_run, name_run
 
@@ -48,6 +49,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
+    add_page(parser)
     parser.set_defaults(
         act=act,
         reads=lambda options: [path for side in _find_sides(options) for path, _ in side],
@@ -59,6 +61,7 @@ def act(options: argparse.Namespace) -> int:
     """Print it."""
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
+    check_page(options.html)
     before, after = _find_sides(options)
     with clean_up_on_signals():  # a trace file is imported into a folder that must not stay
         is_over = pipeline.compare_runs(
@@ -67,7 +70,9 @@ def act(options: argparse.Namespace) -> int:
             threshold=options.threshold,
             shape="json" if options.json else "markdown" if options.markdown else "report",
             stream=sys.stdout,
+            page=options.html,
         )
+    say_page(options.html, beside_data=options.json or options.markdown)
     return 1 if is_over else 0
 
 

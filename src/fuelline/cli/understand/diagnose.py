@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory
+from fuelline.cli.pages import add_page, check_page, say_page
 from fuelline.cli.record.run import add_price
 from fuelline.record.launch import find_python
 from fuelline.store.runs import RUN_HELP, find_run, name_run
@@ -18,12 +19,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "diagnose",
-        help="diagnose a recorded run again; --json for scripts",
+        help="diagnose a recorded run again; --html for a page, --json for scripts",
         description="Say what the training in a recorded run waited for.",
         epilog="The JSON is versioned and described in docs/json.md.",
     )
     parser.add_argument("run", nargs="?", help=RUN_HELP)
-    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
+    add_page(parser)
     add_price(parser)
     parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
 
@@ -33,12 +37,16 @@ def act(options: argparse.Namespace) -> int:
     save_memory()
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
+    check_page(options.html)
     run_dir = find_run(options.run)
-    if options.json:
-        sys.stdout.write(pipeline.diagnose_as_json(run_dir, price=options.price) + "\n")
-    else:
-        name = name_run(run_dir)
-        pipeline.show_report(
-            run_dir, name=name, price=options.price, stream=sys.stdout, python=find_python()
-        )
+    pipeline.show_report(
+        run_dir,
+        name=name_run(run_dir),
+        price=options.price,
+        stream=sys.stdout,
+        python=find_python(),
+        shape="json" if options.json else "markdown" if options.markdown else "report",
+        page=options.html,
+    )
+    say_page(options.html, beside_data=options.json or options.markdown)
     return 0

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.diagnosis.writer import PART_WORDS
-from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.diagnosis.words import PART_WORDS
+from fuelline.report.document import (
+    Block,
+    Document,
+    Figure,
+    Heading,
+    Item,
+    Items,
+    SideBySide,
+    Statement,
+    Summary,
+    Table,
+)
 from fuelline.schema.diagnosis.comparison import MOST_RECORDINGS, NOTABLE_FRAC
 from fuelline.schema.units import duration, percent
 
@@ -27,8 +38,7 @@ def write_comparison(comparison: RunComparison) -> Document:
     """The whole page."""
     return Document(
         (
-            Statement(_sides(comparison)),
-            Statement(_sentence(comparison), _limit(comparison), alarm=comparison.is_over),
+            _summarise(comparison),
             *_table(_where(comparison), comparison.parts, comparison),
             *_rare(comparison),
             *_table("Kernels by class, all streams added up", comparison.kernels, comparison),
@@ -36,6 +46,35 @@ def write_comparison(comparison: RunComparison) -> Document:
             *_notes(comparison),
             Statement(_meaning(comparison)),
         )
+    )
+
+
+def _summarise(comparison: RunComparison) -> Summary:
+    step = comparison.step
+    share = (
+        ""
+        if step.share is None
+        else f" ({'+' if step.share >= 0 else '-'}{percent(abs(step.share))})"
+    )
+    return Summary(
+        title=_sides(comparison),
+        sentence=_sentence(comparison),
+        label=_limit(comparison),
+        alarm=comparison.is_over,
+        figures=()
+        if comparison.unit == "share"
+        else (
+            Figure(
+                f"per {comparison.unit} before", duration(step.before), "step/before", step.before
+            ),
+            Figure(f"per {comparison.unit} after", duration(step.after), "step/after", step.after),
+            Figure(
+                f"change per {comparison.unit}",
+                f"{_signed(step.change)}{share}",
+                "step/change",
+                step.change,
+            ),
+        ),
     )
 
 
@@ -229,13 +268,14 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
     ][:_MOST_ROWS]
     if not shown:
         return []
+    values = tuple((change.before, change.after) for change in shown)
     if comparison.unit == "share":
-        return [
-            Heading(title),
-            Table(("part", "before", "after", "change"), tuple(map(_share_row, shown))),
-        ]
-    header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
-    return [Heading(title), Table(header, tuple(map(_row, shown)))]
+        header: tuple[str, ...] = ("part", "before", "after", "change")
+        rows = tuple(map(_share_row, shown))
+    else:
+        header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
+        rows = tuple(map(_row, shown))
+    return [Heading(title), SideBySide(Table(header, rows), values)]
 
 
 def _row(change: Change) -> tuple[str, ...]:

@@ -34,8 +34,11 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
     names = sorted({device.name or "unnamed chip" for device in devices})
     title = f"How busy the accelerators were: {len(devices)} x {', '.join(names)}, "
     return [
-        Heading(title + duration(devices[0].seconds)),
-        Bars(tuple(_bar(devices, rung) for rung in _rungs(diagnosis))),
+        Heading(title + duration(devices[0].seconds), "Devices"),
+        Bars(
+            tuple(_bar(devices, rung) for rung in _rungs(diagnosis)),
+            falling=diagnosis.trace is None,
+        ),
         Items((*_unknown(devices), *_lines(diagnosis))),
         Statement(" ".join([_meaning(diagnosis), *_unused(diagnosis)])),
     ]
@@ -68,7 +71,8 @@ def _bar(devices: list[DeviceFacts], rung: RungName) -> Bar:
     if 0 < len(known) < len(devices):
         detail = f"{len(known)} of {len(devices)} devices"
     share = sum(known) / len(known) if known else None
-    return Bar(label=_WORDS.get(rung, rung), share=share, detail=detail)
+    path = f"devices/0/ladder/{rung}" if len(devices) == 1 else ""
+    return Bar(label=_WORDS.get(rung, rung), share=share, detail=detail, path=path)
 
 
 def _unknown(devices: list[DeviceFacts]) -> list[Item]:

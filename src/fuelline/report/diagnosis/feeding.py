@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.diagnosis.forecasts import describe_recommended
-from fuelline.report.diagnosis.writer import label_of
+from fuelline.report.diagnosis.words import label_of
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.workloads import WORKLOADS, find_workload
 from fuelline.schema.names import clean

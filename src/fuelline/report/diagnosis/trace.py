@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
+from fuelline.report.diagnosis.words import PART_WORDS
+from fuelline.report.document import Block, Heading, Item, Items, StackedBars, Statement, Table
+from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.units import duration, number
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def describe_quality(diagnosis: Diagnosis) -> list[Block]:
         Item(_capital(each.problem) + _of_ranks(each.ranks), (f"rules out: {each.forbids}",))
         for each in diagnosis.quality
     )
-    return [Heading("What is wrong with this trace"), Items(items)] if items else []
+    return [Heading("What is wrong with this trace", "Quality"), Items(items)] if items else []
 
 
 def _capital(text: str) -> str:
@@ -74,8 +76,12 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     if max(undivided, default=0.0) >= _LEAST_SHARE:
         note += " Transfer may include waiting: it could not be compared with other ranks."
     return [
-        Heading("Ledger of each device, in % of the time from its first event to its last"),
-        Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
+        Heading("Ledger of each device, in % of the time from its first event to its last", "Ledger"),
+        StackedBars(
+            tuple(_stack_row(ledger) for ledger in shown),
+            {part: PART_WORDS.get(part, part) for part in LEDGER_PARTS},
+            Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
+        ),
         Statement(
             "Busy: some kernel or copy was running (nvidia-smi counts kernels only); the columns "
             f"after it sum to 100.{note}"
@@ -92,6 +98,12 @@ def _ledger_row(ledger: DeviceLedger) -> tuple[str, ...]:
         _percent(ledger.busy_ns / wall),
         *map(_percent, shares),
     )
+
+
+def _stack_row(ledger: DeviceLedger) -> tuple[str, tuple[tuple[str, float], ...]]:
+    wall = max(1, ledger.wall_ns)
+    parts = tuple((part, ledger.parts_ns[part] / wall) for part in LEDGER_PARTS)
+    return f"rank {ledger.rank}, gpu {ledger.device}", parts
 
 
 def _percent(share: float) -> str:
@@ -116,7 +128,7 @@ def _late(diagnosis: Diagnosis) -> list[Block]:
     shifted = any(clock.shift_ns for clock in clocks)
     words = "were aligned at collectives, to within" if shifted else "agree at collectives, within"
     return [
-        Heading("Who is late at the collectives"),
+        Heading("Who is late at the collectives", "Late ranks"),
         Table(("rank", "last at", "others waited", "it was in"), rows),
         Statement(f"The ranks' clocks {words} {duration(max(errors, default=0) / 1e9)}."),
     ]
@@ -136,7 +148,7 @@ def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
         for gap in worth
     )
     header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
-    return [Heading("Idle gaps, by what the host did"), Table(header, rows)] if rows else []
+    return [Heading("Idle gaps, by what the host did", "Gaps"), Table(header, rows)] if rows else []
 
 
 def _where(gap: GapCause) -> str:
@@ -155,7 +167,7 @@ def _kernels(trace: TraceAnswer) -> list[Block]:
     )
     rows = tuple(_kernel_row(kernel) for kernel in trace.kernels[:_MOST_KERNELS])
     return [
-        Heading("Kernels, in % of their time"),
+        Heading("Kernels, in % of their time", "Kernels"),
         Statement(f"By class: {classes}."),
         Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows),
     ]

@@ -12,10 +12,29 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.drawn import (
+    Drawn,
+    compare_stretches,
+    link_ranks,
+    offer_sliders,
+    summarise_verdict,
+    tell_story,
+)
 from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
-from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, title_of
+from fuelline.report.document import (
+    Bar,
+    Bars,
+    Block,
+    Code,
+    Document,
+    Heading,
+    Item,
+    Items,
+    Statement,
+)
 from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import count, duration, number, percent, times
@@ -28,72 +47,67 @@ if TYPE_CHECKING:
         Finding,
         Remedy,
         ServedFiles,
-        Verdict,
     )
     from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
-    from fuelline.schema.parts import Part
 
 
 _MOST_EVIDENCE = 8
-_HEALTHY_LIMIT = "math"
-_HEALTHY_TITLE = "healthy"
 _LEAST_CUT = 0.01
-PART_WORDS = {
-    "input": "wait for input",
-    "loop": "between steps",
-    "own code": "your own code",
-    "transfer": "copy to device",
-    "sync": "synchronise",
-    "undivided communication": "communication",
-}
-_WAITING_PARTS: tuple[Part, ...] = (
-    "input",
-    "epoch start",
-    "checkpoint",
-    "validation",
-    "garbage collection",
-    "own code",
-    "loop",
-    "unexplained",
-    "waiting for a peer",
-    "data wait",
-    "launch-bound",
-    "synchronisation",
-    "start-up",
-    "profiler overhead",
-    "unknown",
-)
 
 
 def write_document(
-    diagnosis: Diagnosis, name: str | None = None, python: str | None = None
+    diagnosis: Diagnosis,
+    name: str | None = None,
+    python: str | None = None,
+    drawn: Drawn | None = None,
 ) -> Document:
     """The whole report.
 
     `name` is the word by which commands find the run (else its path); `python` is what `fuelline
-    run` starts scripts with.
+    run` starts scripts with; `drawn` is for renderers that can draw.
     """
     next_command = propose_next(diagnosis, name or diagnosis.run.path, python)
     top = _verdict_finding(diagnosis)
     others = [finding for finding in diagnosis.findings if finding is not top]
+    story, sliders, ranks, last = _draw(diagnosis, drawn, name or diagnosis.run.path)
     return Document(
         (
-            Statement(_run_line(diagnosis)),
-            *_verdict(diagnosis),
+            summarise_verdict(diagnosis, top, _run_line(diagnosis), _list_bars(diagnosis)),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
-            *describe_fixes(diagnosis.fixes, diagnosis.settings, diagnosis.fixed),
+            *story,
+            *describe_fixes(
+                diagnosis.fixes,
+                diagnosis.settings,
+                diagnosis.fixed,
+                is_drawn=drawn is not None,
+            ),
             *_served(diagnosis.served),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
+            *ranks,
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top, may_fix=_may_fix(diagnosis)) if top is not None else ()),
             *_recommended(diagnosis, top),
+            *sliders,
             *_also_found(others),
             *_unseen(diagnosis),
+            *last,
             *_hourly_loss(diagnosis),
-            Statement(f"Next: {next_command}", is_whole=True),
+            Statement(f"Next: {next_command}", is_whole=True, command=next_command),
         )
+    )
+
+
+def _draw(diagnosis: Diagnosis, drawn: Drawn | None, name: str) -> tuple[list[Block], ...]:
+    """Time, sliders and ranks for those who can draw them; and their last heading."""
+    if drawn is None:
+        return [], [], [], []
+    return (
+        tell_story(drawn.picture),
+        offer_sliders(drawn.grid, diagnosis.recommended, name),
+        link_ranks(diagnosis),
+        [Heading("What to type next", "Next")],
     )
 
 
@@ -116,26 +130,6 @@ def _run_line(diagnosis: Diagnosis) -> str:
     return "  ·  ".join(parts)
 
 
-def _verdict(diagnosis: Diagnosis) -> list[Block]:
-    verdict = diagnosis.verdict
-    label = label_of(verdict, diagnosis.findings)
-    return [Statement(verdict.sentence, label, alarm=verdict.limit != _HEALTHY_LIMIT)]
-
-
-def label_of(verdict: Verdict, findings: list[Finding]) -> str:
-    """`PR201 too few workers (stage: decode, limit: parallelism)`; nothing without a cause."""
-    if not verdict.code:
-        return ""
-    titles = (_title_of(found) for found in findings if found.code == verdict.code)
-    title = next(titles, f"{verdict.code} {_HEALTHY_TITLE}")
-    return f"{title} (stage: {verdict.stage}, limit: {verdict.limit})"
-
-
-def _title_of(finding: Finding) -> str:
-    """`PR201 too few workers`, because a code alone explains nothing."""
-    return f"{finding.code} {finding.name.replace('-', ' ')}"
-
-
 def _budget(diagnosis: Diagnosis) -> list[Block]:
     window, steps = diagnosis.window, diagnosis.steps
     if window is None or not diagnosis.budget:
@@ -145,9 +139,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
-    parted = 0 if diagnosis.trace is not None else steps.count
-    bars = tuple(_bar(part, parted) for part in diagnosis.budget if part.share >= 0.001)
+    bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
     if diagnosis.fixed is not None:
         begin, end = "the last change of --fix that lasted", "it"
@@ -162,16 +154,29 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
                     f" Not counted: {duration(window.before_seconds)} of warm-up or other steps "
                     f"before, {duration(window.after_seconds)} after."
                 )
-    return [Heading(title), Bars(bars), Statement(note)]
+    return [Heading(title, "Time"), Bars(bars), Statement(note)]
 
 
-def _bar(part: BudgetPart, steps: int) -> Bar:
+def _list_bars(diagnosis: Diagnosis) -> tuple[Bar, ...]:
+    """One for each part that took any time."""
+    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
+    parted = 0 if diagnosis.trace is not None else diagnosis.steps.count
+    return tuple(
+        _bar(part, parted, f"budget/{place}/share")
+        for place, part in enumerate(diagnosis.budget)
+        if part.share >= 0.001
+    )
+
+
+def _bar(part: BudgetPart, steps: int, path: str) -> Bar:
     spent = f"{duration(part.seconds / steps)} per step" if steps else duration(part.seconds)
     return Bar(
         label=PART_WORDS.get(part.part, part.part),
         share=part.share,
         detail=spent,
-        marked=part.part in _WAITING_PARTS,
+        marked=part.part in WAITING_PARTS,
+        path=path,
+        code=part.part,
     )
 
 
@@ -180,7 +185,7 @@ def _evidence(finding: Finding) -> list[Block]:
         Item(entry.what, tuple(_details(entry))) for entry in finding.evidence[:_MOST_EVIDENCE]
     ]
     title = f"Evidence (confidence: {finding.confidence})"
-    return [Heading(title), Items(tuple(items))] if items else []
+    return [Heading(title, "Evidence"), Items(tuple(items))] if items else []
 
 
 def _details(entry: Evidence) -> list[str]:
@@ -188,7 +193,7 @@ def _details(entry: Evidence) -> list[str]:
     if entry.mount is not None:
         details.append(f"mount {entry.mount}, file system {entry.fstype}")
     if entry.line is not None:
-        details.append(f"{entry.line}" + (f":  {entry.source}" if entry.source else ""))
+        details.append(Code(f"{entry.line}" + (f":  {entry.source}" if entry.source else "")))
     return details
 
 
@@ -198,11 +203,11 @@ def _may_fix(diagnosis: Diagnosis) -> bool:
 
 def _remedies(finding: Finding, *, may_fix: bool) -> list[Block]:
     items = tuple(
-        Item(remedy.setting, tuple(_remedy_details(remedy)))
+        Item(Code(remedy.setting), tuple(_remedy_details(remedy)))
         for remedy in finding.remedies
         if may_fix or not remedy.by_fix
     )
-    return [Heading("What to try next"), Items(items, numbered=True)] if items else []
+    return [Heading("What to try next", "Remedies"), Items(items, numbered=True)] if items else []
 
 
 def _recommended(diagnosis: Diagnosis, top: Finding | None) -> list[Block]:
@@ -247,8 +252,8 @@ def _also_found(findings: list[Finding]) -> list[Block]:
         return []
     items = tuple(
         Item(
-            f"{_title_of(finding)}: {finding.sentence}",
-            (finding.remedies[0].setting,) if finding.remedies else (),
+            f"{title_of(finding)}: {finding.sentence}",
+            (Code(finding.remedies[0].setting),) if finding.remedies else (),
         )
         for finding in findings
     )
@@ -260,7 +265,7 @@ def _unseen(diagnosis: Diagnosis) -> list[Block]:
         Item(f"{spot.what}: {spot.why}", (f"rules out: {spot.forbids}",))
         for spot in diagnosis.blindspots
     )
-    return [Heading("What could not be seen"), Items(items)] if items else []
+    return [Heading("What could not be seen", "Blindspots"), Items(items)] if items else []
 
 
 def _served(served: ServedFiles | None) -> list[Block]:
@@ -299,10 +304,14 @@ _ENDED_SOON = (
 
 
 def describe_fixes(
-    fixes: list[LoaderFixes], settings: list[Remedy], effect: BeforeAfter | None = None
+    fixes: list[LoaderFixes],
+    settings: list[Remedy],
+    effect: BeforeAfter | None = None,
+    *,
+    is_drawn: bool = False,
 ) -> list[Block]:
     """A point for each loader and each setting left alone; settings alone without --fix."""
-    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
+    left = tuple(Item(Code(each.setting), tuple(_setting_details(each))) for each in settings)
     if not fixes:
         return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
@@ -316,7 +325,9 @@ def describe_fixes(
         if not effect.is_judged_after:
             details.append(_ENDED_SOON)
         items.insert(0, Item(words, tuple(details)))
-    blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
+    blocks: list[Block] = [Heading("What --fix did", "Fixes")]
+    blocks += compare_stretches(effect) if effect is not None and is_drawn else []
+    blocks.append(Items(tuple(items)))
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks

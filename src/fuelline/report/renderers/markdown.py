@@ -6,11 +6,11 @@ import re
 
 from fuelline.report.document import (
     Bars,
-    Block,
     Chart,
     Document,
     Heading,
     Items,
+    Plain,
     Statement,
     Table,
 )
@@ -23,10 +23,10 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~$@])")
 
 def render_markdown(document: Document) -> str:
     """Headings of the third level, so that it fits under anybody's title."""
-    return "\n\n".join(text for block in document.blocks if (text := _draw(block))) + "\n"
+    return "\n\n".join(text for block in document.in_text() if (text := _draw(block))) + "\n"
 
 
-def _draw(block: Block) -> str:
+def _draw(block: Plain) -> str:
     if isinstance(block, Heading):
         return f"### {escape(block.text)}"
     if isinstance(block, Statement):

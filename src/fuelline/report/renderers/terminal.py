@@ -18,11 +18,11 @@ from rich.text import Text
 
 from fuelline.report.document import (
     Bars,
-    Block,
     Chart,
     Document,
     Heading,
     Items,
+    Plain,
     Statement,
     Table,
 )
@@ -61,7 +61,7 @@ def render_terminal(document: Document, stream: TextIO) -> None:
     width = min(console.width, WIDEST_TABLE)
     console.width = min(console.width, WIDEST_TEXT)
     plain = not speaks_unicode(stream)
-    for block in document.blocks:
+    for block in document.in_text():
         _draw(console, block, width, plain=plain)
 
 
@@ -73,7 +73,7 @@ def speaks_unicode(stream: TextIO) -> bool:
         return False
 
 
-def _draw(console: Console, block: Block, width: int, *, plain: bool) -> None:
+def _draw(console: Console, block: Plain, width: int, *, plain: bool) -> None:
     """`width` is that of tables and bars; the console has that of text."""
     if isinstance(block, Heading):
         console.print()
@@ -182,7 +182,7 @@ def draw_table(table: Table, width: int, ellipsis: str) -> list[str]:
     """Lines, the header first; the widest column of words is cut, so that numbers never are."""
     rows = [table.header, *table.rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
-    right = [_is_numeric([row[column] for row in table.rows]) for column in range(len(widths))]
+    right = [is_numeric([row[column] for row in table.rows]) for column in range(len(widths))]
     over = 2 + sum(widths) + _GAP * (len(widths) - 1) - width
     spans = [_is_span([row[column] for row in table.rows]) for column in range(len(widths))]
     words = [each for each in range(len(widths)) if not right[each] and not spans[each]]
@@ -193,7 +193,8 @@ def draw_table(table: Table, width: int, ellipsis: str) -> list[str]:
     return [_line(row, widths, right, ellipsis) for row in rows]
 
 
-def _is_numeric(cells: list[str]) -> bool:
+def is_numeric(cells: list[str]) -> bool:
+    """Whether a column holds numbers, which stand on its right."""
     return all(_NUMBER.fullmatch(cell.strip()) for cell in cells if cell.strip())
 
 

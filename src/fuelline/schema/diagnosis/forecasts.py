@@ -6,6 +6,8 @@ the limit that comes next, or Missing with the reason. New fields go last with a
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.storages import StorageKind  # noqa: TC001 - msgspec resolves it at run time
@@ -112,3 +114,34 @@ class ForecastReport(Struct, frozen=True, kw_only=True):
     price_usd_per_hour: float | None = None
     recommended: Recommendation | None = None
     """The loader setting for this job, as in its diagnosis; null if the model does not fit."""
+
+
+GridKnob = Literal["workers", "prefetch", "batch_size", "storage", "cores", "chip_factor"]
+"""What can be turned by hand, as of `WhatIf`."""
+
+
+class ForecastAxis(Struct, frozen=True, kw_only=True):
+    """One setting and the values that were asked for."""
+
+    knob: GridKnob
+    values: list[float | str]
+    now: int
+    """Which of them is the recorded one."""
+
+
+class ForecastGrid(Struct, frozen=True, kw_only=True):
+    """Answers to many questions at once: for sliders on a page that has no model behind it.
+
+    The same answers as to the same questions one by one. Not all combinations were asked.
+    """
+
+    axes: list[ForecastAxis]
+    answers: dict[tuple[int, ...], Forecast]
+    """By the place of the value on each axis."""
+    samples_per_s: float
+    """As recorded."""
+
+    def find(self, turned: dict[GridKnob, int]) -> Forecast | None:
+        """With these axes at these places and all others as recorded; None if it was not asked."""
+        places = (turned.get(axis.knob, axis.now) for axis in self.axes)
+        return self.answers.get(tuple(places))

@@ -1,0 +1,94 @@
+"""Pages of runs, each made by the command that a user would type, in a process of its own.
+
+So the server stays small whatever a run holds, the command's own bounds hold (cli/bounded.py), and
+a page here is the file that `--html` writes, byte for byte but for the way back to the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.record.launch import own_python
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_KEPT = 64
+_MOST_AT_ONCE = 2
+_LONGEST_S = 600.0
+_BRAND = b'class="brand" href="#main"'
+
+
+class PageMaker:
+    """Makes pages and keeps the last ones, as long as their runs do not change."""
+
+    def __init__(self, price: float | None) -> None:
+        self._price = price
+        self._folder = tempfile.TemporaryDirectory(prefix="fuelline-serve-")
+        self._kept: dict[str, bytes] = {}
+        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    def close(self) -> None:
+        """Nothing stays."""
+        self._folder.cleanup()
+
+    async def make(self, command: str, runs: Sequence[Path]) -> bytes | str:
+        """The page of `diagnose RUN` or `compare A B`; what the command said if there is none."""
+        key = hashlib.sha256(repr((command, [_state(run) for run in runs])).encode()).hexdigest()
+        async with self._room:
+            if key not in self._kept:
+                made = await self._run(key, command, runs)
+                if isinstance(made, str):
+                    return made
+                self._kept[key] = made.replace(_BRAND, b'class="brand" href="/"', 1)
+                for oldest in list(self._kept)[:-_MOST_KEPT]:
+                    del self._kept[oldest]
+        return self._kept[key]
+
+    async def _run(self, key: str, command: str, runs: Sequence[Path]) -> bytes | str:
+        path = Path(self._folder.name) / f"{key[:32]}.html"
+        words = [command, *(str(run.absolute()) for run in runs), "--html", str(path)]
+        if self._price is not None and command == "diagnose":
+            words += ["--price", str(self._price)]
+        child = await asyncio.create_subprocess_exec(
+            *own_python("fuelline.cli.serve.making", words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await asyncio.wait_for(child.communicate(), _LONGEST_S)
+        except asyncio.TimeoutError:
+            child.kill()
+            return (
+                f"The page took longer than {_LONGEST_S:.0f} s. `fuelline {command}` may show why."
+            )
+        try:
+            return path.read_bytes()
+        except OSError:
+            return said.decode("utf-8", "replace").strip() or "The command wrote no page."
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _state(run: Path) -> tuple[str, int, int]:
+    """What changes when a run grows or is compacted."""
+    files = [file for file in (run, *run.glob("*"), *run.glob("spool/*")) if file.exists()]
+    try:
+        times = [file.stat().st_mtime_ns for file in files if file.name != "verdict.json"]
+    except OSError:
+        times = []
+    return str(run), len(files), max(times[1:], default=0)
+
+
+def main(words: list[str]) -> int:
+    """The process itself: the command as if it had been typed, with its bounds."""
+    from fuelline import cli  # noqa: PLC0415 - the server need not load it
+
+    sys.argv[1:] = words
+    return cli.main()

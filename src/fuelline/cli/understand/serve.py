@@ -1,0 +1,127 @@
+"""`fuelline serve`: the pages of all runs in a browser; running ones live."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import secrets
+import socket
+import webbrowser
+from typing import TYPE_CHECKING
+
+from fuelline.cli.record.run import add_price
+from fuelline.schema.errors import RefusedError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PORT = 8123
+_LOOPBACK = "127.0.0.1"
+_EPILOG = """\
+examples:
+  fuelline serve                    opens the list of runs in your browser
+  fuelline serve --no-open          on a server: prints the address to tunnel to
+  ssh -L 8123:localhost:8123 node7  from your desk; then open that address
+
+Whoever knows the address with its token can read your runs. Nobody can change
+anything by it.
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "serve",
+        help="show the pages of all runs in a browser, running ones live",
+        description="Show all runs in a browser: their reports, any two compared, running jobs "
+        "live. For this machine alone, unless you say otherwise, and never without a token.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--port", type=_port, default=PORT, metavar="N", help=f"port to serve at (default: {PORT})"
+    )
+    parser.add_argument(
+        "--host",
+        default=_LOOPBACK,
+        metavar="NAME",
+        help="name or address to serve at, for others on the network (default: this machine only)",
+    )
+    parser.add_argument(
+        "--no-open", action="store_true", help="do not open a browser (default: open it)"
+    )
+    add_price(parser)
+    parser.set_defaults(act=act)
+
+
+def _port(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word) <= 65535:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a port from 1 to 65535")
+    return int(word)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    missing = [each for each in ("starlette", "uvicorn") if importlib.util.find_spec(each) is None]
+    if missing:
+        raise RefusedError(
+            f"`fuelline serve` needs {' and '.join(missing)}, which this Python does not have. "
+            "Nothing was started. `pip install 'fuelline[serve]'` installs it; `fuelline diagnose "
+            "--html report.html` needs no server."
+        )
+    with _bind(options.host, options.port) as bound:
+        _serve(options, bound)
+    return 0
+
+
+def _bind(host: str, port: int) -> _Bound:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+        opened.listen(128)  # the address is said before the server has loaded all that it needs
+    except OSError as error:
+        opened.close()
+        raise RefusedError(
+            f"Port {port} of {host} cannot be served at ({error.strerror}). Nothing was started. "
+            f"`fuelline serve --port {port % 65535 + 1}` tries another."
+        ) from None
+    return _Bound(opened)
+
+
+class _Bound:
+    """A socket that is ours before anything is said of it."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+
+    def __enter__(self) -> _Bound:  # noqa: PYI034 - Self came with 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+
+def _serve(options: argparse.Namespace, bound: _Bound) -> None:
+    import uvicorn  # noqa: PLC0415 - an extra, and not for the help
+
+    from fuelline.cli.serve.app import RunServer  # noqa: PLC0415
+
+    token = secrets.token_urlsafe(24)
+    called = f"[{options.host}]" if ":" in options.host else options.host
+    names = frozenset({called, "localhost", _LOOPBACK} if options.host == _LOOPBACK else {called})
+    app = RunServer(options.price).build(token, names, options.port)
+    address = f"http://{called}:{options.port}/?token={token}"
+    print(f"Runs are shown at {address}\nCtrl-C ends that.", flush=True)
+    if not options.no_open:
+        webbrowser.open(address)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    uvicorn.Server(config).run(sockets=[bound.socket])

@@ -1,0 +1,357 @@
+"""What renderers that can draw show beyond the text: the first screen, time, ranks, sliders.
+
+Every number is one of the diagnosis, of the picture that was made of the same recording, or of the
+same model as `fuelline whatif` asks.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, label_of
+from fuelline.report.document import (
+    Advice,
+    Bar,
+    Block,
+    Chain,
+    Figure,
+    Heading,
+    Link,
+    SideBySide,
+    Slider,
+    Sliders,
+    Statement,
+    Story,
+    Summary,
+    Table,
+)
+from fuelline.schema.diagnosis.trials import AS_GOOD
+from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.units import duration, number, percent, times
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.findings import Diagnosis, Finding, LateRank, Remedy
+    from fuelline.schema.diagnosis.fixes import BeforeAfter
+    from fuelline.schema.diagnosis.forecasts import ForecastAxis, ForecastGrid, GridKnob
+    from fuelline.schema.diagnosis.picture import RunPicture, StepLevel
+    from fuelline.schema.diagnosis.trials import KnobName, Recommendation
+
+_HEALTHY_LIMIT = "math"
+_LEAST_USD = 0.005
+"""Less would be shown as nothing."""
+_STRETCHES = 12
+"""Rows of a story told in text."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a page needs beside the diagnosis; None where the run has nothing of the kind."""
+
+    picture: RunPicture | None = None
+    grid: ForecastGrid | Missing | None = None
+
+
+def summarise_verdict(
+    diagnosis: Diagnosis, top: Finding | None, title: str, bars: tuple[Bar, ...]
+) -> Summary:
+    """The first screen."""
+    return Summary(
+        title=title,
+        sentence=diagnosis.verdict.sentence,
+        label=label_of(diagnosis.verdict, diagnosis.findings),
+        alarm=diagnosis.verdict.limit != _HEALTHY_LIMIT,
+        figures=tuple(_list_figures(diagnosis, top)),
+        advice=_advise(diagnosis, top),
+        shares=bars,
+    )
+
+
+def _list_figures(diagnosis: Diagnosis, top: Finding | None) -> list[Figure]:
+    """The cost in time and money, or how well it goes; then the pace."""
+    found: list[Figure] = []
+    if top is not None:
+        place = diagnosis.findings.index(top)
+        path = f"findings/{place}"
+        lost = duration(top.lost_seconds)
+        share = Figure("of the time lost", percent(top.lost_share), f"{path}/lost_share",
+                       top.lost_share)  # fmt: skip
+        found = [share, Figure("lost in this run", lost, f"{path}/lost_seconds", top.lost_seconds)]
+        found += _list_money(diagnosis, top, path)
+    elif diagnosis.verdict.share_of_wall is not None:
+        share = diagnosis.verdict.share_of_wall
+        found = [Figure("of the time in the steps", percent(share), "verdict/share_of_wall", share)]
+    steps = diagnosis.steps
+    if steps.samples_per_s is not None:
+        pace = number(steps.samples_per_s)
+        found.append(Figure("samples per second", pace, "steps/samples_per_s", steps.samples_per_s))
+    elif steps.mean is not None:
+        found.append(Figure("per step", duration(steps.mean), "steps/mean", steps.mean))
+    return found
+
+
+def _list_money(diagnosis: Diagnosis, top: Finding, path: str) -> list[Figure]:
+    if top.lost_usd is None or diagnosis.window is None:
+        return [Figure("per hour: --price says what it costs", "price not given")]
+    hourly = top.lost_usd / diagnosis.window.seconds * 3600
+    found = [Figure("lost per hour and accelerator", f"{hourly:.2f} USD")]
+    if top.lost_usd >= _LEAST_USD:
+        lost = f"{top.lost_usd:.2f} USD"
+        found.append(Figure("lost in this run", lost, f"{path}/lost_usd", top.lost_usd))
+    return found
+
+
+def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
+    """The recommended setting; where there is none, the first remedy of the verdict."""
+    recommended = diagnosis.recommended
+    if (
+        recommended is not None
+        and recommended.settings
+        and isinstance(recommended.speedup, Reading)
+        and recommended.speedup.value >= 1 + AS_GOOD
+    ):
+        kind = "measured" if recommended.is_measured else "predicted"
+        then = (
+            f"{kind}; then the limit is {recommended.limit_words}"
+            if recommended.limit_words
+            else kind
+        )
+        gain = Figure(then, times(recommended.speedup), "recommended/speedup/value",
+                      recommended.speedup.value)  # fmt: skip
+        risk = (f"Check first: {recommended.risk}.",) if recommended.risk else ()
+        return Advice(recommended.text(), gain, (f"{recommended.why}.", *risk))
+    remedies = [] if top is None else [
+        (place, each)
+        for place, each in enumerate(top.remedies)
+        if not each.by_fix or (not diagnosis.fixes and diagnosis.tried_by == "run --fix")
+    ]  # fmt: skip
+    if top is None or not remedies:
+        return None
+    place, remedy = remedies[0]
+    path = f"findings/{diagnosis.findings.index(top)}/remedies/{place}"
+    return Advice(remedy.setting, _gain_of(remedy, path), (f"{remedy.why}.",))
+
+
+def _gain_of(remedy: Remedy, path: str) -> Figure | None:
+    if isinstance(remedy.gain, Reading):
+        return Figure("predicted", times(remedy.gain), f"{path}/gain/value", remedy.gain.value)
+    most = remedy.at_most_speedup
+    if most is None:
+        return None
+    return Figure("as fast", f"at most {most:.1f}x", f"{path}/at_most_speedup", most)
+
+
+def compare_stretches(effect: BeforeAfter) -> list[Block]:
+    """The job before --fix, and as it left it."""
+    before, after = effect.before, effect.after
+    entries = (
+        ("time per step", before.step_seconds, after.step_seconds, duration),
+        ("samples per second", before.samples_per_s, after.samples_per_s, number),
+        ("waiting for data", before.wait_share, after.wait_share, percent),
+        ("workers", float(before.workers), float(after.workers), number),
+    )
+    known = [
+        (name, old, new, words)
+        for name, old, new, words in entries
+        if old is not None and new is not None
+    ]
+    rows = tuple((name, words(old), words(new)) for name, old, new, words in known)
+    values = tuple((old, new) for _, old, new, _ in known)
+    return [SideBySide(Table(("", "before", "now"), rows), values, is_alike=False)]
+
+
+def tell_story(picture: RunPicture | None) -> list[Block]:
+    """Steps and machine over time."""
+    if picture is None:
+        return []
+    words = {**{part: PART_WORDS.get(part, part) for part in picture.levels[0].parts_us}, **_WORDS}
+    waiting = frozenset(str(part) for part in WAITING_PARTS)
+    story = Story(picture, words, waiting, _tabulate(picture))
+    notes = []
+    if picture.kept_frac < 1:
+        share = percent(picture.kept_frac)
+        notes.append(Statement(f"Excerpts of the run, {share} of its time, one after the other."))
+    if picture.moments_left_out:
+        more = picture.moments_left_out
+        notes.append(Statement(f"{more} more moments of the same kinds are not marked."))
+    return [Heading("The run over time", "Over time"), story, *notes]
+
+
+_WORDS = {
+    "workers": "workers",
+    "device": "device",
+    "cores": "CPU cores",
+    "memory": "memory",
+    "storage": "storage",
+    "network": "network",
+    "running": "on a core",
+    "for core": "waiting for a core",
+    "blocked": "blocked otherwise",
+    "on files": "blocked on files",
+    "on a socket": "on a socket",
+    "asleep": "asleep",
+    "busy": "reported as busy",
+    "sms": "SMs active",
+    "tensor": "tensor cores",
+    "job": "this job",
+    "others": "other processes",
+    "held": "this job's processes, shared pages counted in each",
+    "free": "free on the host",
+    "read": "read",
+    "written": "written",
+    "received": "received",
+    "sent": "sent",
+    "epoch": "epoch begins",
+    "fix": "--fix changes a setting",
+    "throttled": "clock held down",
+}
+"""Of lanes, their series, and moments."""
+
+
+def _tabulate(picture: RunPicture) -> Table:
+    """The coarsest level in a few stretches."""
+    level = picture.levels[-1]
+    stride = max(1, -(-len(level.steps) // _STRETCHES))
+    starts = [0, *accumulate(level.length_us)]
+    rows = []
+    for first in range(0, len(level.steps), stride):
+        row = _row_of(level, range(first, min(first + stride, len(level.steps))))
+        if row:
+            at = duration(picture.start_s + starts[first] / 1e6)
+            rows.append((at, *row))
+    header = ("from", "steps", "mean", "longest", "waiting", "most of it")
+    return Table(header, tuple(rows))
+
+
+def _row_of(level: StepLevel, buckets: range) -> tuple[str, ...]:
+    steps = sum(level.steps[at] for at in buckets)
+    if not steps:
+        return ()
+    sums = {part: sum(values[at] for at in buckets) for part, values in level.parts_us.items()}
+    whole = sum(sums.values()) or 1
+    most = max(sums, key=lambda part: sums[part])
+    waited = sum(value for part, value in sums.items() if part in WAITING_PARTS)
+    length = sum(level.length_us[at] for at in buckets)
+    return (
+        number(steps),
+        duration(length / steps / 1e6),
+        duration(max(level.most_us[at] for at in buckets) / 1e6),
+        percent(waited / whole),
+        PART_WORDS.get(most, most),
+    )
+
+
+def link_ranks(diagnosis: Diagnosis) -> list[Block]:
+    """Who makes the others wait, and why."""
+    culprits = diagnosis.collectives.culprits
+    if not culprits:
+        return []
+    links = tuple(_link(late, place) for place, late in enumerate(culprits))
+    return [Heading("Which rank makes the others wait", "Ranks"), Chain(links)]
+
+
+def _link(late: LateRank, place: int) -> Link:
+    path = f"collectives/culprits/{place}"
+    counted = f"last in {number(late.late_count)} of {number(late.of)}"
+    return Link(
+        cause=late.because,
+        rank=Figure(counted, f"rank {late.rank}", f"{path}/rank", late.rank),
+        effect=Figure(
+            "the others wait, together",
+            duration(late.caused_wait_seconds),
+            f"{path}/caused_wait_seconds",
+            late.caused_wait_seconds,
+        ),
+    )
+
+
+def offer_sliders(
+    grid: ForecastGrid | Missing | None, recommended: Recommendation | None, name: str
+) -> list[Block]:
+    """What-if by hand."""
+    if grid is None:
+        return []
+    title = Heading("What if", "What if")
+    if isinstance(grid, Missing):
+        return [title, Statement(f"No prediction: {grid.reason.rstrip('.')}.")]
+    table = Table(("setting", "value", "speedup", "then the limit is"), _list_singles(grid))
+    turned = tuple(_slider(axis) for axis in grid.axes)
+    command = f"fuelline whatif {shlex.quote(name)}"
+    return [
+        title,
+        Statement(_EXPLAINED),
+        Sliders(grid, turned, table, _presets(grid, recommended), command),
+    ]
+
+
+def _presets(
+    grid: ForecastGrid, recommended: Recommendation | None
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """As recorded, and as recommended if the grid has that."""
+    now = tuple(axis.now for axis in grid.axes)
+    found = [("As recorded", now)]
+    settings = [] if recommended is None else recommended.settings
+    wanted = {_KNOB_OF[each.knob]: each.value for each in settings if each.knob in _KNOB_OF}
+    places = tuple(
+        axis.values.index(wanted[axis.knob])
+        if axis.knob in wanted and wanted[axis.knob] in axis.values
+        else axis.now
+        for axis in grid.axes
+    )
+    if places != now:
+        found.append(("Recommended", places))
+    return tuple(found)
+
+
+_KNOB_OF: dict[KnobName, GridKnob] = {"num_workers": "workers", "prefetch_factor": "prefetch"}
+"""Settings of the loader that a slider turns."""
+_EXPLAINED = (
+    "Predicted by the pipeline model of this recording, with a 90 % interval. The command below "
+    "the sliders gives the same answer, and any that is not in this file."
+)
+
+
+def _list_singles(grid: ForecastGrid) -> tuple[tuple[str, ...], ...]:
+    """One setting changed, all others as recorded."""
+    rows = []
+    for axis in grid.axes:
+        slider = _slider(axis)
+        for place, shown in enumerate(slider.shown):
+            answer = grid.find({axis.knob: place})
+            if place == axis.now or answer is None:
+                continue
+            if isinstance(answer.speedup, Missing):
+                rows.append((slider.name, shown, "cannot tell", ""))
+            else:
+                rows.append((slider.name, shown, times(answer.speedup), answer.limit_words))
+    return tuple(rows)
+
+
+_KNOBS: dict[GridKnob, tuple[str, str]] = {
+    "workers": ("Loader workers", "--workers"),
+    "prefetch": ("Batches prefetched by each worker", "--prefetch"),
+    "batch_size": ("Batch size", "--batch-size"),
+    "storage": ("Storage", "--storage"),
+    "cores": ("CPU cores", "--cores"),
+    "chip_factor": ("Accelerator speed", "--chip"),
+}
+"""What a setting is called, and the option of `whatif` for it."""
+_STORAGES = {"nvme": "local NVMe disk", "warm": "data in memory"}
+
+
+def _slider(axis: ForecastAxis) -> Slider:
+    name, option = _KNOBS[axis.knob]
+    factor = "x" if axis.knob == "chip_factor" else ""
+    return Slider(
+        name=name,
+        option=option,
+        shown=tuple(_value_words(each) + factor for each in axis.values),
+        typed=tuple(each if isinstance(each, str) else f"{each:g}{factor}" for each in axis.values),
+        now=axis.now,
+    )
+
+
+def _value_words(value: float | str) -> str:
+    return _STORAGES.get(value, value) if isinstance(value, str) else number(value)

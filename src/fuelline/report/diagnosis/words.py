@@ -1,0 +1,51 @@
+"""What parts, causes and verdicts are called: the words of every report, a code each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.findings import Finding, Verdict
+    from fuelline.schema.parts import Part
+
+_HEALTHY_TITLE = "healthy"
+PART_WORDS = {
+    "input": "wait for input",
+    "loop": "between steps",
+    "own code": "your own code",
+    "transfer": "copy to device",
+    "sync": "synchronise",
+    "undivided communication": "communication",
+}
+WAITING_PARTS: tuple[Part, ...] = (
+    "input",
+    "epoch start",
+    "checkpoint",
+    "validation",
+    "garbage collection",
+    "own code",
+    "loop",
+    "unexplained",
+    "waiting for a peer",
+    "data wait",
+    "launch-bound",
+    "synchronisation",
+    "start-up",
+    "profiler overhead",
+    "unknown",
+)
+"""In which training, or a device, waits."""
+
+
+def label_of(verdict: Verdict, findings: list[Finding]) -> str:
+    """`PR201 too few workers (stage: decode, limit: parallelism)`; nothing without a cause."""
+    if not verdict.code:
+        return ""
+    titles = (title_of(found) for found in findings if found.code == verdict.code)
+    title = next(titles, f"{verdict.code} {_HEALTHY_TITLE}")
+    return f"{title} (stage: {verdict.stage}, limit: {verdict.limit})"
+
+
+def title_of(finding: Finding) -> str:
+    """`PR201 too few workers`, because a code alone explains nothing."""
+    return f"{finding.code} {finding.name.replace('-', ' ')}"

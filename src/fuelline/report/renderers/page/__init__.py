@@ -1,0 +1,5 @@
+"""The document as one HTML file: no request, no library, names as text."""
+
+from fuelline.report.renderers.page.page import SIGN, render_page
+
+__all__ = ["SIGN", "render_page"]
