@@ -127,6 +127,9 @@ class Kind(IntEnum):
     ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
     FLOPS = 22  # floating-point operations of the step that ends here
     DEVICE_STEP = 23  # device index, ns from its first to its last kernel, ns idle before the first
+    CREW = 25  # source id, native id: a thread of this process that prepares batches for it
+    NODE = 26  # source id, iterator << 32 | number << 8 | place in the pipeline (0: its end), busy
+    # ns, elements, elements held: a stage so far, as its framework counts; flags: calls at a time
 
 
 class StepKind(IntEnum):
