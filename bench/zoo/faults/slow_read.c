@@ -1,4 +1,4 @@
-/* Delays read() and pread() of files below SLOW_READ_BELOW by SLOW_READ_US microseconds.
+/* Delays read() and pread() (by both of its names) of files below SLOW_READ_BELOW by SLOW_READ_US microseconds.
  * Preloaded into a job, it is storage latency for those who may not mount anything. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,4 +30,8 @@ ssize_t pread64(int fd, void *buffer, size_t count, off64_t offset) {
     if (!real) real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
     delay_if_ours(fd);
     return real(fd, buffer, count, offset);
+}
+
+ssize_t pread(int fd, void *buffer, size_t count, off_t offset) {
+    return pread64(fd, buffer, count, offset);
 }

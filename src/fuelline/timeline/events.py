@@ -52,6 +52,14 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.FLOPS: {"flops": "a"},
     Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_before_ns": "c"},
     Kind.MARK: {"device": "a", "device_ns": "b", "clock": "c", "stream": "d", "place": "e"},
+    Kind.CREW: {"source_id": "a", "member": "b"},
+    Kind.NODE: {
+        "source_id": "a",
+        "node": "b",
+        "busy_ns": "c",
+        "elements": "d",
+        "held_elements": "e",
+    },
 }
 _FLAGS: Mapping[Kind, Mapping[str, Flag]] = {
     Kind.COLLECTIVE: {"is_async": Flag.ASYNC},
@@ -80,6 +88,8 @@ _NAMES = {
     Kind.FLOPS: "flops",
     Kind.DEVICE_STEP: "device_steps",
     Kind.MARK: "device_marks",
+    Kind.CREW: "crews",
+    Kind.NODE: "nodes",
 }
 EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
 """Table to the kind of event that it holds."""
@@ -218,6 +228,21 @@ def device_marks(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def counted_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Steps whose floating-point operations were counted: `flops`."""
     return _of(timeline, Kind.FLOPS, where)
+
+
+def crews(timeline: Timeline) -> pl.DataFrame:
+    """Threads of the trainer's process that prepare batches: `source_id` and `member`, its tid."""
+    return _of(timeline, Kind.CREW, pl.lit(value=True))
+
+
+def nodes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Stages of a pipeline as its framework counts them, since the iterator began.
+
+    `source_id`. `node`: one of one iterator; its last 8 bits are its place, as `NodeFacts.id`.
+    `busy_ns`: time that calls of it took, all together. `elements` that it has produced.
+    `held_elements` in its buffer. `flags`: calls that run at once, 0 where that cannot be set.
+    """
+    return _of(timeline, Kind.NODE, where)
 
 
 def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.events import learning_events, worker_starts
+from fuelline.timeline.events import crews, learning_events, worker_starts
 
 if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
@@ -40,11 +40,13 @@ class Trainer:
     """The thread that takes batches; differs from `tid` if the job prefetches in a thread."""
     rank: int | None = None
     """Of a distributed job."""
+    crew_tids: tuple[int, ...] = ()
+    """Threads of its own process that prepare batches for the training sources."""
 
 
 def find_trainers(timeline: Timeline) -> list[Trainer]:
     """Every process that ran optimizer steps, else that took batches; by rank, then by steps."""
-    workers = worker_starts(timeline)
+    workers, crew = worker_starts(timeline), crews(timeline)
     in_workers = pl.col("pid").is_in(workers["worker_pid"].unique().implode())
     own = learning_events(timeline, ~in_workers)
     ranks = {facts.pid: facts.rank for facts in timeline.processes}
@@ -64,6 +66,7 @@ def find_trainers(timeline: Timeline) -> list[Trainer]:
                 _describe(
                     own.filter(pl.col("pid") == pid),
                     workers.filter(pl.col("pid") == pid),
+                    crew.filter(pl.col("pid") == pid),
                     (pid, tid, ranks.get(pid)),
                     step_kind,
                 )
@@ -76,6 +79,7 @@ def find_trainers(timeline: Timeline) -> list[Trainer]:
 def _describe(
     mine: pl.DataFrame,
     workers: pl.DataFrame,
+    crew: pl.DataFrame,
     who: tuple[int, int, int | None],
     step_kind: Literal["train", "batch"],
 ) -> Trainer:
@@ -93,6 +97,9 @@ def _describe(
         workers=started["worker"].n_unique(),
         reader_tid=int(reader),  # type: ignore[arg-type]
         rank=rank,
+        crew_tids=tuple(
+            crew.filter(pl.col("source_id").is_in(sources))["member"].unique().sort().to_list()
+        ),
     )
 
 

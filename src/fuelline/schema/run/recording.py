@@ -74,6 +74,21 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     disk; None in a run that is whole."""
 
 
+class NodeFacts(Struct, frozen=True, kw_only=True):
+    """One stage of a pipeline whose framework names its stages, such as a node of tf.data."""
+
+    id: Number = 0
+    """Its place: 0 is the end of the pipeline, from which batches are taken."""
+    name: str = ""
+    """Kind of the stage, such as ParallelMapV2."""
+    inputs: list[Number] = field(default_factory=list)
+    """Stages that it takes from."""
+    ratio: float = 0.0
+    """Elements that it takes for each that it gives: of a batch, its size; 0 is unknown."""
+    tunable: bool = False
+    """Whether the framework itself chooses how many calls run at once."""
+
+
 class LoaderFacts(Struct, frozen=True, kw_only=True):
     """Settings of one loader of one process, as the hooks saw them; None is unknown."""
 
@@ -96,6 +111,10 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     """`map` or `iterable`."""
     collate: str | None = None
     """The job's own collate function; None for the framework's."""
+    framework: str = ""
+    """Whose source it is, where that changes what can be set: `tf.data`; empty for a DataLoader."""
+    nodes: list[NodeFacts] = field(default_factory=list)
+    """Its stages, where the framework tells."""
 
 
 _QUEUEING = ("nccl", "rccl", "xccl", "hccl", "cncl", "mccl")

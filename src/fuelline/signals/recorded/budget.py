@@ -121,7 +121,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
     seconds = segments.boundaries.diff().drop_nulls() / 1e9
     count = round(seconds.len() / segments.kept_frac)
     samples = training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
+        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns) & (pl.col("samples") >= 0)
     )
     return StepStats(
         count=count,
@@ -195,7 +195,7 @@ def measure_hidden(
     hidden = {
         part: _hidden_fraction(steps[part], steps.select(_rest_of_step(part)).to_series())
         for part in STALLS
-        if part != "input" or is_fed or not trainer.workers
+        if part != "input" or is_fed or not (trainer.workers or trainer.crew_tids)
     }
     waited = float(steps["input"].sum()) / segments.wall_ns
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0

@@ -55,6 +55,11 @@ class Fetches:
     """Fetching threads at a time: the workers, or the trainer itself."""
     looks: int
     """Samples of the fetching threads themselves: `states` may be those of their helpers."""
+    cpu_part: float | None = None
+    """Of the time that they were ready to run: on a core, by the threads' own clocks; None where
+    the fetches' clocks tell."""
+    batch_s: float | None = None
+    """What a batch takes, as the framework counts it where `rows` cannot."""
 
     def at_a_time(self, *states: str) -> Signal:
         """How many of the threads were in these states at once, on average.
@@ -101,7 +106,7 @@ def collect_fetches(
     fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
-    if _share_of(lines, "service") > _share_of(lines, "read"):
+    if share_of(lines, "service") > share_of(lines, "read"):
         fetching = fetching.with_columns(pl.col("state").replace("socket", SERVICE))
     return Fetches(
         rows=rows,
@@ -222,10 +227,10 @@ def fit_elasticity(crowd: pl.Series, cost: pl.Series, sure_error: float) -> Sign
 
 def _sleeps_in_reads(lines: list[HotLine]) -> bool:
     """Sleeping threads are at lines that read files, not at lines that call sleep()."""
-    return _share_of(lines, "read", "decode") > _share_of(lines, "sleep")
+    return share_of(lines, "read", "decode") > share_of(lines, "sleep")
 
 
-def _share_of(lines: list[HotLine], *stages: str) -> float:
+def share_of(lines: list[HotLine], *stages: str) -> float:
     return sum(line.share for line in lines if line.stage in stages)
 
 

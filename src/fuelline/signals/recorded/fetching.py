@@ -82,9 +82,7 @@ def measure_input(
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
         fetchers=fetches.at_a_time(*BUSY_STATES),
-        fetch_seconds=total(_mean(wall) / 1e9, "s", "fetch.dur", rows.height)
-        if rows.height
-        else Missing(reason="no fetch ended inside the window"),
+        fetch_seconds=_fetch_seconds(fetches),
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
         else Missing(reason="no batch was measured inside the window"),
@@ -97,6 +95,15 @@ def measure_input(
         cpu_growth=_cpu_growth(timeline, trainer, segments, fetches),
         beside_growth=_beside_growth(timeline, segments, fetches),
     )
+
+
+def _fetch_seconds(fetches: Fetches) -> Signal:
+    wall = fetches.rows["dur_ns"]
+    if wall.len():
+        return total(_mean(wall) / 1e9, "s", "fetch.dur", wall.len())
+    if fetches.batch_s is not None:
+        return total(fetches.batch_s, "s", "the pipeline's own stages over batches")
+    return Missing(reason="no fetch ended inside the window")
 
 
 def _cpu_growth(
@@ -228,7 +235,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         reason = f"only {seen} samples of fetching threads while the trainer waited"
         unseen: dict[str, Signal] = {f"{name}_share": Missing(reason=reason) for name in names}
         return unseen | _clock_shares(fetches, batches)
-    cpu_part = _cpu_part(fetches.rows)
+    cpu_part = _cpu_part(fetches.rows) if fetches.cpu_part is None else fetches.cpu_part
     reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
     running = counts.get("running", 0)
     origin = "states while waiting"

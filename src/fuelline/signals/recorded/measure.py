@@ -20,6 +20,7 @@ from fuelline.signals.recorded.budget import (
 )
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
+from fuelline.signals.recorded.crews import collect_crew
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_marks import measure_device_side
 from fuelline.signals.recorded.fetches import collect_fetches
@@ -54,7 +55,12 @@ def measure(
     `ranks_here` of them train on this rank's host.
     """
     fetch_lines = find_fetch_lines(timeline, trainer, segments)
-    fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
+    loader = _training_loader(timeline, trainer)
+    if trainer.crew_tids:
+        fetches = collect_crew(timeline, trainer, segments, loader, fetch_lines)
+        loader = _with_threads(loader, fetches.threads)
+    else:
+        fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, segments)
     accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
     side = measure_device_side(timeline, trainer, segments, accelerators.devices)
@@ -108,7 +114,7 @@ def measure(
             "own code": measure_hidden_code(compute, budget, most_idle),
             "collectives": _hidden_collectives(budget, carried, most_idle),
         },
-        loader=_training_loader(timeline, trainer),
+        loader=loader,
         input=msgspec.structs.replace(waiting, moving_share=measure_moving(fetch_lines)),
         storage=measure_storage(timeline, trainer, segments, fetches, waiting.place),
         cores=measure_cores(timeline, segments, ranks_here),
@@ -155,11 +161,17 @@ def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:
     )
 
 
+def _with_threads(loader: LoaderFacts | None, threads: int) -> LoaderFacts | None:
+    """Threads of a pool are workers: as many as can be at work at once."""
+    return None if loader is None else msgspec.structs.replace(loader, num_workers=threads)
+
+
 def _training_loader(timeline: Timeline, trainer: Trainer) -> LoaderFacts | None:
+    """The first training source, as it was described last."""
     return next(
         (
             loader
-            for loader in timeline.loaders
+            for loader in reversed(timeline.loaders)
             if loader.pid == trainer.pid and loader.loader_id in trainer.train_sources
         ),
         None,

@@ -24,14 +24,19 @@ _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DO
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
 _OURS = re.compile(r"/fuelline/record/hooks/")
 """What stands in for a function written in C hides the line that called it."""
-_TOOLKIT = re.compile(r"/(numpy|torch|fuelline)/")
+_TOOLKIT = re.compile(r"/(numpy|torch|tensorflow|keras|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
 _SYNC_NAME = re.compile(r"(^|\.)(synchronize|wait_for_device|block_until_ready)$")
 _SYNC_TEXT = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|synchronize\(")
-_HOOKED = re.compile(r"/torch/(utils/data|autograd/(__init__|graph)\.py|optim|serialization)")
+_HOOKED = re.compile(
+    r"/torch/(utils/data|autograd/(__init__|graph)\.py|optim|serialization)"
+    r"|/tensorflow/python/(data/|checkpoint/)|/keras/src/saving/"
+)
 """Not torch/autograd/function.py: the forward of the user's own functions runs in it."""
 _BACKWARD = re.compile(r"/torch/autograd/(__init__|graph)\.py")
 _MODULE = "/torch/nn/modules/module.py"
+_GRAPH = re.compile(r"/tensorflow/python/(eager|framework)/|/keras/src/(layers|ops)/")
+"""TensorFlow computes, be it a graph or one operation: the model, whichever way it is called."""
 _CALLS = re.compile(r"^(Module\.)?_(wrapped_)?call_impl$")
 """Of a module; its other functions, such as load_state_dict, are no forward pass."""
 
@@ -104,7 +109,8 @@ def find_loop_stage(frames: list[Frame], sources: Mapping[str, str]) -> str:
 
 
 def _is_model_call(frame: Frame) -> bool:
-    return _MODULE in frame.file and _CALLS.match(frame.function) is not None
+    is_module = _MODULE in frame.file and _CALLS.match(frame.function) is not None
+    return is_module or _GRAPH.search(frame.file) is not None
 
 
 def find_most_common(

@@ -1,0 +1,1 @@
+"""Hooks for TensorFlow: tf.data iterators, Keras on the TensorFlow backend, and saving."""

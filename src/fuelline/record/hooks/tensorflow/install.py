@@ -1,0 +1,88 @@
+"""Puts all hooks in place once TensorFlow has been imported, and takes them out again.
+
+Keras and its parts are hooked when the job has imported them. A hook that does not fit this release
+is reported as a blindspot; the others are installed all the same.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+import tensorflow
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.tensorflow import seam
+from fuelline.record.hooks.tensorflow.sources import Sources
+from fuelline.record.spool import Spool
+from fuelline.schema.wire import Kind
+
+if TYPE_CHECKING:
+    from fuelline.record.hooks.hook import Hook
+
+__all__ = ["Installation", "install"]
+
+Watch = Callable[[str, Callable[[], None]], None]
+"""Runs an action once a module has been imported."""
+
+PARTS = (
+    (seam.ITERATORS, "pipeline", "install"),
+    (seam.TRAINER, "training", "install"),
+    ("keras.src.saving.saving_api", "pauses", "install_keras"),
+    ("tensorflow.python.checkpoint.checkpoint", "pauses", "install_checkpoint"),
+)
+"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
+
+
+def install(
+    run_dir: str, watch: Watch, prepare: Callable[[Guest], None] = lambda _: None
+) -> "Installation":
+    """Hook the TensorFlow that this process has imported; `prepare` gets to see the guest before."""
+    installation = Installation(Spool(f"{run_dir}/spool"))
+    prepare(installation.guest)
+    for module, file, function in PARTS:
+        watch(module, partial(installation.add, file, function))
+    return installation
+
+
+class Installation:
+    """The hooks of one process."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.guest = Guest(spool, seam.TENSORFLOW)
+        self.sources = Sources(self.guest)
+        self.hooks: list[Hook] = []
+        self._patches = Patches()
+        facts = {
+            "framework": "tensorflow",
+            "version": str(tensorflow.__version__),
+            "python": sys.version.split()[0],
+            "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
+        }
+        self.guest.append(int(Kind.PROCESS), monotonic_ns(), 0, spool.text(json.dumps(facts)))
+
+    def add(self, file: str, function: str) -> None:
+        """Install the hooks of one of our files."""
+        try:
+            why = seam.find_unmet(file)
+            if not why:
+                module = import_module(f"fuelline.record.hooks.tensorflow.{file}")
+                self.hooks += getattr(module, function)(self.guest, self._patches, self.sources)
+                return
+        except Exception as misfit:  # noqa: BLE001 - the guard of the installation
+            why = f"tensorflow {tensorflow.__version__}: {type(misfit).__name__}: {misfit}"
+        self.guest.spool.count_fault()
+        code = "" if file == "pauses" else "step-hook"
+        self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would show", code)
+
+    def uninstall(self) -> None:
+        """Restore every original; a wrapper that someone else holds on to records no more."""
+        for hook in self.hooks:
+            hook.switch_off()
+        self._patches.undo()
+        self.hooks.clear()
+        self.guest.spool.close()

@@ -1,0 +1,221 @@
+"""Keras on TensorFlow: a step is one call of the train function, with its waits inside.
+
+The function takes its batches within a graph, so a call is wait and computing together. tf.data's
+model tells them apart: `gap_times` has how long the job kept away between two batches, to the
+microsecond. With the calls' own times that is the computing of each step, and the rest of the call
+was waiting. Steps whose gap is not known, because more than a hundred passed between two looks or
+the epoch ended, get the usual computing time. A call may hold several steps (`steps_per_execution`).
+
+    call      |--wait--|---compute---|
+    next call                          |--wait--|---compute---|
+    gap                |--------------|
+"""
+
+import sys
+from _thread import get_ident
+from collections import deque
+from statistics import median
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.tensorflow import seam
+from fuelline.record.hooks.tensorflow.pauses import Pause
+from fuelline.record.hooks.tensorflow.sources import IteratorNote, Sources
+from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
+
+__all__ = ["install"]
+
+USUAL_OF = 200
+"""Steps that the usual computing time is the median of."""
+
+_WAIT_KIND, _STEP_KIND = int(Kind.WAIT), int(Kind.STEP)
+_TRAINING = int(Flag.TRAINING)
+_COMPUTE, _OUTSIDE = int(Phase.COMPUTE), int(Phase.OUTSIDE)
+
+
+def install(guest: Guest, patches: Patches, sources: Sources) -> list[Hook]:
+    """Watch every model that is trained by `fit` or `train_on_batch`'s function."""
+    owner = sys.modules[seam.TRAINER].TensorFlowTrainer
+    make = Make(guest, sources)
+    evaluate = Pause(guest, PauseKind.VALIDATION, Phase.EVAL)
+    patches.replace(owner, "make_train_function", make.wrap(owner.make_train_function))
+    fit = Fit(guest, make)
+    patches.replace(owner, "evaluate", evaluate.wrap(owner.evaluate))
+    patches.replace(owner, "fit", fit.wrap(owner.fit))
+    return [make, evaluate, fit]
+
+
+class Make(Hook):
+    """`make_train_function`: whatever it makes is watched."""
+
+    name = "train function"
+    code = "step-hook"
+    forbids = "counting steps"
+
+    def __init__(self, guest: Guest, sources: Sources) -> None:
+        super().__init__(guest)
+        self._sources = sources
+        self._steps: list[Step] = []
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The model, and the function that it has."""
+        return args[0], args[0].train_function
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Put ours around a new one."""
+        model, before = ticket
+        made = model.train_function
+        if error is None and made is not None and made is not before:
+            step = Step(self.guest, self._sources, int(getattr(model, "steps_per_execution", 1)))
+            self._steps.append(step)
+            model.train_function = step.wrap(made)
+
+    def settle(self) -> None:
+        """Write the waits that are left, of all models."""
+        for step in self._steps:
+            step.settle([])
+
+    def switch_off(self) -> None:
+        """Stop, with the functions that models hold on to."""
+        super().switch_off()
+        for step in self._steps:
+            step.switch_off()
+
+
+class Fit(Hook):
+    """`fit`: when it is over, so is the last step."""
+
+    name = "fit"
+    forbids = "the waits of the last steps"
+
+    def __init__(self, guest: Guest, make: Make) -> None:
+        super().__init__(guest)
+        self._make = make
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Every call is of interest."""
+        return ()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Tell what is left by what is usual."""
+        self._make.settle()
+        self.guest.enter(_OUTSIDE)
+
+
+class Call(NamedTuple):
+    """One call of a train function."""
+
+    start_ns: int
+    end_ns: int
+    position: int
+    """Of its first batch in the epoch."""
+
+
+class Step(Hook):
+    """Calls of one train function."""
+
+    name = "train step"
+    code = "step-hook"
+    forbids = "counting steps, and saying how long the training waited for data"
+
+    def __init__(self, guest: Guest, sources: Sources, count: int) -> None:
+        super().__init__(guest)
+        self._sources = sources
+        self._count = count
+        """Batches that a call takes."""
+        self._calls: list[Call] = []
+        """Of one iterator, whose waits are not written yet."""
+        self._of: IteratorNote | None = None
+        self._usual: deque[int] = deque(maxlen=USUAL_OF)
+        """Computing times of calls, ns."""
+        guest.on_fork(self._calls.clear)
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start; the batches taken inside are this call's own."""
+        guest, ident = self.guest, get_ident()
+        guest.prove()
+        guest.enter(_COMPUTE)
+        guest.fetching.add(ident)
+        return ident, args[0], monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record the steps, and the waits of those before once tf.data has told them."""
+        now_ns = monotonic_ns()
+        ident, taken_from, start_ns = ticket
+        self.guest.fetching.discard(ident)
+        iterator = _find_owned(taken_from)
+        note = None if iterator is None else self._sources.note(iterator)
+        if note is not self._of:
+            self.settle([])
+            self._of = note
+        if error is None:
+            self._add(start_ns, now_ns, note)
+        else:
+            self.guest.enter(_OUTSIDE)
+        if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
+            gaps_ns = self._sources.poll(iterator, note, now_ns)
+            self.settle(gaps_ns if error is None else [])
+
+    def withdraw(self) -> None:
+        """This thread is in no step."""
+        self.guest.fetching.discard(get_ident())
+        self.guest.enter(_OUTSIDE)
+
+    def _add(self, start_ns: int, end_ns: int, note: IteratorNote | None) -> None:
+        for number in range(1, self._count + 1):
+            at_ns = start_ns + (end_ns - start_ns) * number // self._count
+            self.guest.append(_STEP_KIND, at_ns, 0, 1)
+        if note is not None and note.has_model:
+            self._calls.append(Call(start_ns, end_ns, note.gets))
+            note.gets += self._count
+
+    def settle(self, gaps_ns: list[int]) -> None:
+        """Write the waits of all calls but the last, whose gap is not over; without gaps of all."""
+        calls, count = self._calls, self._count
+        told = self._match(calls, gaps_ns[: len(gaps_ns) - count + 1] if gaps_ns else [])
+        self._usual.extend(told.values())
+        keep = 1 if gaps_ns else 0
+        if self._usual and self._of is not None:
+            usual_ns = int(median(self._usual))
+            for number, call in enumerate(calls[: len(calls) - keep]):
+                lasted_ns = call.end_ns - call.start_ns
+                self._write(call, max(0, lasted_ns - told.get(number, usual_ns)), self._of)
+        del calls[: len(calls) - keep]
+
+    def _match(self, calls: list[Call], gaps_ns: list[int]) -> dict[int, int]:
+        """Computing time by the number of the call, for those whose gaps are known.
+
+        The last gap given belongs to the last call but one.
+        """
+        told: dict[int, int] = {}
+        for number in range(len(calls) - 2, -1, -1):
+            if len(gaps_ns) < self._count:
+                break
+            mine_ns, gaps_ns = sum(gaps_ns[-self._count :]), gaps_ns[: -self._count]
+            call = calls[number]
+            away_ns = calls[number + 1].start_ns - call.end_ns
+            told[number] = min(max(0, mine_ns - away_ns), call.end_ns - call.start_ns)
+        return told
+
+    def _write(self, call: Call, wait_ns: int, note: IteratorNote) -> None:
+        count = self._count
+        for number in range(count):
+            start_ns = call.start_ns + (call.end_ns - call.start_ns) * number // count
+            self.guest.append(
+                _WAIT_KIND, start_ns, wait_ns // count, note.source_id, note.batch_size, -1, -1,
+                call.position + number, _TRAINING,
+            )  # fmt: skip
+
+
+def _find_owned(iterator: Any) -> Any:
+    """The iterator of one device behind what Keras hands over; None if there is none."""
+    if hasattr(iterator, seam.RESOURCE):
+        return iterator
+    for each in getattr(iterator, "_iterators", None) or ():
+        inner = getattr(each, "_iterator", None)
+        if hasattr(inner, seam.RESOURCE):
+            return inner
+    return None

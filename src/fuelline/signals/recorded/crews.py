@@ -1,0 +1,204 @@
+"""Sources whose batches are prepared by threads of the trainer's own process, such as tf.data.
+
+A pool of threads has no fetches with a beginning and an end. What stands for them: what the
+framework counts of its stages (how long calls of each took, all together), what the threads were
+seen in, and their clocks. Idle threads look like those at a lock; the stages' own count tells how
+many calls were in progress, so what is at a lock beyond the idle ones waits inside of a call, as
+for Python's interpreter lock.
+
+The pool is larger than what works at once where a stage runs one call at a time: only as many
+threads count as there can be calls.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
+from fuelline.timeline import events
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.schema.run.recording import LoaderFacts
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import StepSegments
+    from fuelline.timeline.trainer import Trainer
+
+_RUNS_CODE = re.compile(r"Map|Interleave|Filter|Generator|Reduce|Scan|TakeWhile|Reader|TFRecord")
+"""Stages that run functions or read; the others only pass elements on."""
+_BLOCKED_FRAC = 0.2
+"""Of a thread's looks: one that is in a file or asleep so often takes part, whoever started it."""
+_ALIVE_FRAC = 1e-4
+"""Of a core: a thread that sleeps and uses less does nothing between its sleeps."""
+_CERTAINLY_INSIDE = 0.2
+"""Of the calls in progress: fewer that wait at a lock are chance."""
+_SCALE = 100
+"""Counts are of looks, of which there are more the longer the window; this keeps fractions."""
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """What the framework counted inside the window."""
+
+    busy: float
+    """Calls in progress, on average."""
+    batch_s: float | None
+    """Time that calls took for one batch, all together."""
+    parallel: int
+    """Calls that may run at once, where code runs."""
+
+
+def collect_crew(
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    loader: LoaderFacts | None,
+    lines: list[HotLine],
+) -> Fetches:
+    """What the threads did, in the shape of fetches."""
+    looks = _looks(timeline, trainer, segments)
+    clocks = _clock_shares(timeline, trainer, segments)
+    looks = _of_crew(looks, clocks, trainer.crew_tids)
+    mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
+    stages = _measure_stages(timeline, trainer, segments, loader)
+    cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
+    sleeps_in_reads = share_of(lines, "sleep") == 0
+    if sleeps_in_reads:  # a pool computes, reads or is at a lock: it sleeps in a delayed read only
+        looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
+    windows = max(1, looks["window_ns"].n_unique())
+    seen = {
+        state: weight / windows
+        for state, weight in looks.group_by("state").agg(pl.col("weight").sum()).iter_rows()
+    }
+    running = cpu + queued if mine.height else seen.get("running", 0.0)
+    other = sum(v for state, v in seen.items() if state not in ("running", "lock", "pipe"))
+    inside = min(max(0.0, stages.busy - running - other), seen.get("lock", 0.0))
+    if inside < _CERTAINLY_INSIDE * stages.busy:
+        inside = 0.0
+    active = running + other + inside
+    room = max(stages.parallel, round(active), 1)
+    scale = _SCALE * windows
+    made = [("running", running), ("lock", inside), ("pipe", max(0.0, room - active))]
+    states = pl.concat(
+        [
+            looks.filter(~pl.col("state").is_in(["running", "lock", "pipe"])).select(
+                "state", "place", "syscall", count=(pl.col("weight") * _SCALE).round().cast(pl.Int64)
+            ),
+            pl.DataFrame(
+                {
+                    "state": [state for state, _ in made],
+                    "place": [0] * len(made),
+                    "syscall": [""] * len(made),
+                    "count": [round(value * scale) for _, value in made],
+                },
+                schema={
+                    "state": pl.String,
+                    "place": looks.schema["place"],
+                    "syscall": pl.String,
+                    "count": pl.Int64,
+                },
+            ),
+        ]
+    )
+    return Fetches(
+        rows=fetch_table(timeline, trainer).clear(),
+        states=states,
+        threads=room,
+        looks=int(looks["count"].sum()),
+        cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
+        batch_s=stages.batch_s,
+    )
+
+
+def _looks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
+    """Looks at the process's other threads; a thread's looks of a window weigh 1 together.
+
+    Threads are not looked at equally often, so that only shares of one thread can be compared.
+    """
+    return (
+        timeline.table("states")
+        .filter(
+            (pl.col("pid") == trainer.pid)
+            & (pl.col("tid") != trainer.tid)
+            & (pl.col("window_ns") >= segments.start_ns)
+            & (pl.col("window_ns") + 10**9 <= max(segments.end_ns, segments.start_ns + 2 * 10**9))
+        )
+        .with_columns(weight=pl.col("count") / pl.col("count").sum().over("tid", "window_ns"))
+    )
+
+
+def _clock_shares(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
+    """tid, cpu, queued: cores that each thread used and waited for, on average."""
+    clocks = timeline.table("clocks").filter(
+        (pl.col("pid") == trainer.pid)
+        & pl.col("at_ns").is_between(segments.start_ns, segments.end_ns)
+    )
+    wall_ns = max(1, int((clocks["at_ns"].max() or 0)) - int((clocks["at_ns"].min() or 0)))  # type: ignore[arg-type]
+    grown = pl.col("oncpu_ns", "runq_ns")
+    return (
+        clocks.group_by("tid")
+        .agg((grown.max() - grown.min()) / wall_ns)
+        .rename({"oncpu_ns": "cpu", "runq_ns": "queued"})
+    )
+
+
+def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -> pl.DataFrame:
+    """Looks at those that take part: the pool, and who else reads for it.
+
+    Stages start threads of their own with the first batch, and some of them read. A thread that
+    only sleeps, and computes nothing in between, keeps time for others.
+    """
+    asleep = pl.col("weight").filter(pl.col("state") == "sleep").sum()
+    reading = pl.col("weight").filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])).sum()
+    threads = (
+        looks.group_by("tid")
+        .agg(asleep=asleep / pl.col("weight").sum(), reading=reading / pl.col("weight").sum())
+        .join(clocks, on="tid", how="left")
+        .with_columns(pl.col("cpu").fill_null(0.0))
+    )
+    is_clock = (pl.col("asleep") > 0.99) & (pl.col("cpu") < _ALIVE_FRAC)
+    takes_part = pl.col("tid").is_in(list(tids)) | (
+        pl.max_horizontal("asleep", "reading") >= _BLOCKED_FRAC
+    )
+    mine = threads.filter(takes_part & ~is_clock)["tid"]
+    return looks.filter(pl.col("tid").is_in(mine.implode()))
+
+
+def _measure_stages(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, loader: LoaderFacts | None
+) -> _Stages:
+    names = {node.id: node.name for node in (loader.nodes if loader is not None else [])}
+    working = [place for place, name in names.items() if _RUNS_CODE.search(name)]
+    within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
+    rows = events.nodes(timeline, (pl.col("pid") == trainer.pid) & within).filter(
+        pl.col("source_id").is_in(trainer.train_sources)
+    )
+    if not rows.height:
+        return _Stages(0.0, None, 1)
+    first_ns = int(rows["start_ns"].min())  # type: ignore[arg-type]
+    wall_ns = int(rows["start_ns"].max()) - first_ns  # type: ignore[arg-type]
+    growth = (
+        rows.sort("start_ns")
+        .group_by("node", maintain_order=True)
+        .agg(
+            pl.col("busy_ns", "elements").last()
+            - pl.when(pl.col("start_ns").first() > first_ns)
+            .then(0)
+            .otherwise(pl.col("busy_ns", "elements").first()),
+            parallel=pl.col("flags").last(),
+        )
+        .with_columns(place=pl.col("node").cast(pl.Int64) & 0xFF)
+    )
+    code = growth.filter(pl.col("place").is_in(working))
+    batches = int(growth.filter(pl.col("place") == 0)["elements"].sum())
+    busy_ns = float(code["busy_ns"].sum())
+    parallel = code.group_by("place").agg(pl.col("parallel").max())["parallel"].max()
+    return _Stages(
+        busy=busy_ns / wall_ns if wall_ns > 0 else 0.0,
+        batch_s=busy_ns / batches / 1e9 if batches > 0 else None,
+        parallel=max(1, int(parallel or 0)),  # type: ignore[arg-type]
+    )
