@@ -516,3 +516,14 @@ def test_traces_have_few_steps_and_are_judged_at_a_lower_level() -> None:
     comparison = compare_samples(before, after)
     assert (comparison.step.level, comparison.recordings_needed) == (95, None)
     assert any("left out" in note for note in comparison.notes)
+
+
+def test_rare_work_is_not_put_down_to_neighbours() -> None:
+    """Workers that start anew take the trainer's CPU time once in twenty steps, beside others."""
+
+    def started(first_s: float, seed: int) -> RunSamples:
+        base = epochs(first_s, seed)
+        cpu = [0.002 + start for start in base.parts["epoch start"]]
+        return msgspec.structs.replace(base, work=RunWork(trainer_cpu=cpu, disturbed_frac=1.0))
+
+    assert compare_samples(started(0.3, seed=1), started(0.01, seed=3)).judgement == "faster"
