@@ -59,6 +59,7 @@ _LEAST_SHARE = 0.01
 _REPEATED_FRAC = 0.02
 """Standard deviation of the mean step of one job from run to run on a machine that nothing else
 uses, as a share: speed of the cores, placement in memory."""
+_USUAL_FRAC = 0.9
 _TRACE_LEVEL: Literal[95] = 95
 """Of a pair of traces: they have few steps, and nobody profiles them in every change."""
 _CALLED = ("slower", "faster")
@@ -84,7 +85,8 @@ def compare_sides(
     if not stepped:
         summed = as_shares if unit == "share" else _whole
         befores, afters = [[summed(run) for run in side] for side in (befores, afters)]
-    sides = _gather(befores, [_per_equal_work(befores[0], run) for run in afters])
+    afters = [_per_equal_work(befores[0], run) for run in afters]
+    sides = _Sides(befores, afters, _joined(befores), _joined(afters))
     rare = _list_rare(sides)
     doubt = _step_doubt(sides, rare)
     one, other = fmean(sides.before.steps), fmean(sides.after.steps)
@@ -126,10 +128,6 @@ class _Sides(NamedTuple):
     def is_measured(self) -> bool:
         """Whether some recordings are of the same job, so that they show how far two differ."""
         return len(self.befores) + len(self.afters) > 2
-
-
-def _gather(befores: Sequence[RunSamples], afters: Sequence[RunSamples]) -> _Sides:
-    return _Sides(befores, afters, _joined(befores), _joined(afters))
 
 
 def _joined(runs: Sequence[RunSamples]) -> RunSamples:
@@ -332,8 +330,9 @@ def _hosts_share(run: RunSamples, alike: float) -> float:
 
 
 def _excess(cpu: list[float]) -> float:
-    """Mean CPU time of a step over its least."""
-    return fmean(cpu) - quantile(cpu, LEAST) if len(cpu) >= FEW_STEPS else 0.0
+    """Mean CPU time of a usual step over its least; those with the most have rare work to do."""
+    usual = sorted(cpu)[: round(_USUAL_FRAC * len(cpu))]
+    return fmean(usual) - quantile(cpu, LEAST) if len(cpu) >= FEW_STEPS else 0.0
 
 
 def _cpu_change(sides: _Sides, found: LeastTimes) -> Change:
@@ -346,8 +345,9 @@ def _count_needed(step: Change, doubt: _Doubt, least: LeastTimes | None) -> int 
     """Recordings of each side, by the length of steps or by their CPU time; traces are short."""
     if doubt.level != LEVEL:
         return None
-    known = [doubt.deviation, None if least is None else least.deviation]
-    return count_recordings([each / step.before for each in known if each is not None])
+    known = [] if doubt.deviation is None else [doubt.deviation / step.before]
+    known += [least.deviation / least.before] if least is not None and least.before else []
+    return count_recordings(known)
 
 
 def _relative_change(sides: _Sides) -> RelativeChange | None:

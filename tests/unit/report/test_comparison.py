@@ -91,3 +91,13 @@ def test_what_a_single_pair_cannot_tell_comes_with_what_would_help() -> None:
     assert several.recordings_needed == 4
     assert "recordings of each side" not in words(several)
     assert "recordings of the same side differ by (99 %)" in words(several)
+
+
+def test_of_traces_with_wide_noise_more_steps_are_asked_for() -> None:
+    lengths = [0.05, 0.2, 0.05, 0.2]
+    trace = msgspec.structs.replace(
+        run(), kind="trace", steps=lengths, parts={"useful compute": lengths}
+    )
+    text = words(compare_samples(trace, trace))
+    assert "profile more steps of each" in text
+    assert "may have added (95 %)" in text

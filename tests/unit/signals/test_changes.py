@@ -460,3 +460,70 @@ def test_a_machine_whose_speed_wanders_within_a_run_may_have_made_a_change_of_al
     assert wandering.judgement == "cannot tell"
     assert steady.judgement == "slower"
     assert not msgspec.structs.replace(wandering, threshold=0.05).is_over
+
+
+def test_a_part_that_was_not_there_before_is_seen() -> None:
+    before = parted(1)
+    none = [0.0] * len(before.steps)
+    before = msgspec.structs.replace(
+        before,
+        parts={**before.parts, "loop": none},
+        steps=[one - loop for one, loop in zip(before.steps, before.parts["loop"], strict=True)],
+    )
+    relative = compare_samples(before, parted(2, loop=6)).relative
+    assert relative is not None
+    assert (relative.part, relative.judgement) == ("loop", "slower")
+    again = compare_samples(parted(2, loop=6), before).relative
+    assert again is not None
+    assert again.judgement == "faster"
+
+
+def fed_by_workers(seed: int, cpu_s: float) -> RunSamples:
+    """The trainer waits for one worker that computes."""
+    base = parted(seed, supply=0.02)
+    fetch = noisy(cpu_s, 300, 0.005, seed)
+    lengths = [each + 0.004 * random.Random(seed).random() for each in fetch]
+    work = RunWork(
+        trainer_cpu=[0.001] * 300, fetch_cpu=fetch, felt_frac=1.0, supply=0.02, queued=0.01
+    )
+    return msgspec.structs.replace(
+        base, steps=lengths, parts={"input": lengths, "forward": [0.001] * 300}, work=work
+    )
+
+
+def test_what_recordings_say_of_their_own_error_counts_beside_how_far_they_differ() -> None:
+    befores = [fed_by_workers(seed, 0.02 * factor) for seed, factor in enumerate((1, 0.98, 1.02))]
+    afters = [fed_by_workers(seed + 9, 0.0226 * factor) for seed, factor in enumerate((1, 0.97, 1))]
+    pair = compare_samples(befores[0], afters[0])
+    several = compare_sides(befores, afters)
+    assert pair.cpu is not None
+    assert several.cpu is not None
+    assert (several.judgement, several.judged_by) == ("slower", "cpu")
+    assert several.cpu.high - several.cpu.low < pair.cpu.high - pair.cpu.low
+
+
+def test_recordings_that_differ_by_far_more_than_they_say_are_not_believed() -> None:
+    befores = [fed_by_workers(seed, 0.02 * factor) for seed, factor in enumerate((1, 0.7, 1.3))]
+    afters = [fed_by_workers(seed + 9, 0.025 * factor) for seed, factor in enumerate((1, 0.7, 1.3))]
+    assert compare_sides(befores, afters).judgement == "same"
+
+
+def test_traces_have_few_steps_and_are_judged_at_a_lower_level() -> None:
+    before, after = (
+        msgspec.structs.replace(run([0.0] * 6, noisy(0.1, 6, seed=seed)), kind="trace", left_out=1)
+        for seed in (1, 2)
+    )
+    comparison = compare_samples(before, after)
+    assert (comparison.step.level, comparison.recordings_needed) == (95, None)
+    assert any("left out" in note for note in comparison.notes)
+
+
+def test_rare_work_is_not_put_down_to_neighbours() -> None:
+    """Workers that start anew take the trainer's CPU time once in twenty steps, beside others."""
+
+    def started(first_s: float, seed: int) -> RunSamples:
+        base = epochs(first_s, seed)
+        cpu = [0.002 + start for start in base.parts["epoch start"]]
+        return msgspec.structs.replace(base, work=RunWork(trainer_cpu=cpu, disturbed_frac=1.0))
+
+    assert compare_samples(started(0.3, seed=1), started(0.01, seed=3)).judgement == "faster"
