@@ -32,6 +32,9 @@ IMPORTERS: tuple[Importer, ...] = (
     XPlane(),
 )
 
+LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
+"""What stands in place of a large file until it is fetched
+(https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md)."""
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 _PACKERS = (
     (b"PK\3\4", "a zip archive", "unzip"),
@@ -89,6 +92,8 @@ def _find_packer(head: bytes) -> tuple[str, str] | None:
 
 def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may show what content does not."""
+    if head.startswith(LFS_MAGIC):
+        return f"Fetch what it stands for: `git lfs pull --include {path.name}`."
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."
@@ -103,5 +108,7 @@ def _looks(head: bytes) -> str:
         return "is empty"
     if text.lower().startswith(_HTML):
         return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
+    if head.startswith(LFS_MAGIC):
+        return "is a pointer of Git LFS and not the trace itself:"
     packer = _find_packer(head)
     return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"
