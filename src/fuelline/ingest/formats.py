@@ -13,6 +13,7 @@ from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
 from fuelline.ingest.nsight import Nsight
 from fuelline.ingest.outsiders import find_outsider, list_lost, list_outsiders
+from fuelline.ingest.rocm import Rocpd, Rocprof
 from fuelline.ingest.straggler import StragglerTraces
 from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
 from fuelline.ingest.xplane import XPlane
@@ -28,6 +29,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Dcgm(),
     Kineto(),
     Nsight(),
+    Rocpd(),
+    Rocprof(),
     StragglerTraces(),
     XPlane(),
 )
