@@ -69,14 +69,14 @@ class Rocpd:
         refuse_packed(path)
         database = RocpdDatabase(path, partial=partial)
         try:
-            found = _Recording(database, rank, writer).read()
+            found = _RocpdReading(database, rank, writer).read()
         finally:
             database.close()
         advance(found.source.size_bytes)
         return found
 
 
-class _Recording:
+class _RocpdReading:
     """One file on its way into tables."""
 
     def __init__(self, database: RocpdDatabase, rank: int, writer: PartWriter) -> None:
