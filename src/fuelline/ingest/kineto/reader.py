@@ -401,7 +401,8 @@ def _find_byte(error: Exception) -> int:
 
 
 _SETTINGS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory")
-_RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"(?:rank[-_. ]?|-TP-(?=\d+\.))(\d{1,6})", re.IGNORECASE)
+"""`rank3.json`, and `1747-TP-3.trace.json.gz` as SGLang names its files."""
 
 
 def describe(said: dict[str, Any], rank: int, file: str) -> RankFacts:

@@ -30,7 +30,7 @@ _LIBRARIES: Final = (
         "custom all-reduce",
         (
             r"cross_device_reduce|cross_device_store|multimem_(all|one|reduce)|lamport"
-            r"|all_?reduce|(?<![a-z])quick_?reduce|symm_?mem|symmetric_memory|user_?buffers"
+            r"|(?<!block_)(?<!warp_)all_?reduce|(?<![a-z])quick_?reduce|symm_?mem|symmetric_memory|user_?buffers"
             r"|reduce_?scatter|all_?gather|all_?to_?all"
         ),
     ),

@@ -69,3 +69,10 @@ def test_an_import_of_one_run_refuses_two_jobs(tmp_path: Path) -> None:
     files = [rank(tmp_path / f"{world}.json", 0, world) for world in (2, 4)]
     with pytest.raises(InputError, match="2 jobs: their process groups have other sizes"):
         import_trace(files, tmp_path / "run", RUN)
+
+
+def test_a_rank_is_read_from_the_name_of_a_file_that_does_not_say(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 5.0}
+    names = ["1747-TP-3.trace.json", "worker_rank5.json"]
+    files = [write(tmp_path / name, [event]) for name in names]
+    assert jobs(tmp_path, *files) == [[3, 5]]
