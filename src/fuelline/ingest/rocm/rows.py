@@ -48,7 +48,7 @@ class RocmTables:
         span: tuple[int, int],
         name: str,
         correlation: int | None,
-        sizes: tuple[Sequence[int], Sequence[int]],
+        sizes: tuple[Sequence[object], Sequence[object]],
     ) -> None:
         """A dispatch on a device and queue, with its grid and workgroup."""
         grid, group = (_product(each) for each in sizes)
@@ -114,7 +114,7 @@ _WAYS = (
 )
 
 
-def _product(sizes: Sequence[int]) -> int | None:
+def _product(sizes: Sequence[object]) -> int | None:
     result = 1
     for size in sizes:
         if not isinstance(size, int) or not 0 < size < _MOST:
