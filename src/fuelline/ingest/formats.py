@@ -97,12 +97,21 @@ def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may show what content does not."""
     if head.startswith(LFS_MAGIC):
         return f"Fetch what it stands for: `git lfs pull --include {path.name}`."
+    if _is_execution_trace(head):
+        return "Import the profiler's trace that was recorded beside it."
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."
     if path.suffix in (".nsys-rep", ".qdrep"):
         return f"Export the report first: `nsys export --type sqlite {path.name}`."
+    if path.suffix in (".pftrace", ".perfetto-trace"):
+        return "Perfetto's own format is not read: have the profiler write JSON or a database."
     return "docs/import.md says how to make each."
+
+
+def _is_execution_trace(head: bytes) -> bool:
+    """PyTorch's and Chakra's: operators with their shapes, and no times of the device."""
+    return head.lstrip().startswith(b"{") and b'"schema"' in head and b'"nodes"' in head
 
 
 def _looks(head: bytes) -> str:
@@ -113,5 +122,7 @@ def _looks(head: bytes) -> str:
         return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
     if head.startswith(LFS_MAGIC):
         return "is a pointer of Git LFS and not the trace itself:"
+    if _is_execution_trace(head):
+        return "is an execution trace (operators and shapes, without times)"
     packer = _find_packer(head)
     return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"

@@ -126,3 +126,18 @@ def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path: Path) -> None:
         InputError, match=r"pointer of Git LFS.*git lfs pull --include trace.json.gz"
     ):
         find_sources([tmp_path / "trace.json.gz"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("et.json", '{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}', "execution trace"),
+        ("out.pftrace", "\n\x02\x08\x01", "JSON or a database"),
+    ],
+)
+def test_what_has_no_times_or_is_not_read_is_called_what_it_is(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        find_sources([tmp_path / name])
