@@ -64,8 +64,8 @@ def note_mismatch(before: RunSamples, after: RunSamples, mismatch: str) -> list[
     """What is compared instead of steps."""
     if not before.shares or not after.shares:
         return [
-            "several steps are not known in both runs, so totals are compared; they also differ if "
-            "one run was simply longer"
+            ("several steps are not known in both runs, so totals are compared; they also differ if "
+            "one run was simply longer")
         ]
     lengths = _compare_lengths(before, after)
     shares = f"{mismatch}, so shares of the devices' time are compared"
