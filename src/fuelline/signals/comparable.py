@@ -63,10 +63,11 @@ def find_unit(runs: Sequence[RunSamples], *, stepped: bool) -> Literal["step", "
 def note_mismatch(before: RunSamples, after: RunSamples, mismatch: str) -> list[str]:
     """What is compared instead of steps."""
     if not before.shares or not after.shares:
-        return [
-            ("several steps are not known in both runs, so totals are compared; they also differ if "
-            "one run was simply longer")
-        ]
+        note = (
+            "several steps are not known in both runs, so totals are compared; they also differ if "
+            "one run was simply longer"
+        )
+        return [note]
     lengths = _compare_lengths(before, after)
     shares = f"{mismatch}, so shares of the devices' time are compared"
     return [shares, *([lengths] if lengths else [])]
