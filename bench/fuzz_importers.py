@@ -53,6 +53,8 @@ SOURCES = {
         "kineto/hta/step_based_trace_gpu_user_annotation.json.gz",
     ),
     "nsys": ("nsys/pipit_saxpy_mpi_cuda_perlmutter.sqlite", "nsys/nsysai_h100_2gpu_1s.sqlite"),
+    "rocpd": (),
+    "rocprof": (),
     "xplane": ("xplane/tracelens_mi300_jax_gemm.xplane.pb",),
     "dcgm": ("dcgm/ericsson_t4_util91.prom", "dcgm/kops_2xL4_idle.prom"),
     "straggler": ("straggler/trace-ST.parquet",),
@@ -84,6 +86,8 @@ def _made(kind: str) -> bytes:
         "kineto": f'{{"schemaVersion":1,"traceEvents":[{event},{event}]}}'.encode(),
         "dcgm": b'DCGM_FI_DEV_GPU_UTIL{gpu="0",Hostname="n"} 91\n',
         "xplane": b"\n\x0f\x12\r/device:GPU:0",
+        "rocpd": b"SQLite format 3\0" + bytes(84) + b"rocpd_string",
+        "rocprof": b'{"rocprofiler-sdk-tool": [{"buffer_records": {}}]}',
         "nsys": b"SQLite format 3\0" + bytes(100),
         "straggler": b"PAR1" + bytes(16) + b"PAR1",
     }[kind]

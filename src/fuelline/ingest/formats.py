@@ -13,6 +13,7 @@ from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
 from fuelline.ingest.nsight import Nsight
 from fuelline.ingest.outsiders import find_outsider, list_lost, list_outsiders
+from fuelline.ingest.rocm import Rocpd, Rocprof
 from fuelline.ingest.straggler import StragglerTraces
 from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
 from fuelline.ingest.xplane import XPlane
@@ -28,10 +29,15 @@ IMPORTERS: tuple[Importer, ...] = (
     Dcgm(),
     Kineto(),
     Nsight(),
+    Rocpd(),
+    Rocprof(),
     StragglerTraces(),
     XPlane(),
 )
 
+LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
+"""What stands in place of a large file until it is fetched
+(https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md)."""
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 _PACKERS = (
     (b"PK\3\4", "a zip archive", "unzip"),
@@ -89,12 +95,23 @@ def _find_packer(head: bytes) -> tuple[str, str] | None:
 
 def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may show what content does not."""
+    if head.startswith(LFS_MAGIC):
+        return f"Fetch what it stands for: `git lfs pull --include {path.name}`."
+    if _is_execution_trace(head):
+        return "Import the profiler's trace that was recorded beside it."
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."
     if path.suffix in (".nsys-rep", ".qdrep"):
         return f"Export the report first: `nsys export --type sqlite {path.name}`."
+    if path.suffix in (".pftrace", ".perfetto-trace"):
+        return "Perfetto's own format is not read: have the profiler write JSON or a database."
     return "docs/import.md says how to make each."
+
+
+def _is_execution_trace(head: bytes) -> bool:
+    """PyTorch's and Chakra's: operators with their shapes, and no times of the device."""
+    return head.lstrip().startswith(b"{") and b'"schema"' in head and b'"nodes"' in head
 
 
 def _looks(head: bytes) -> str:
@@ -103,5 +120,9 @@ def _looks(head: bytes) -> str:
         return "is empty"
     if text.lower().startswith(_HTML):
         return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
+    if head.startswith(LFS_MAGIC):
+        return "is a pointer of Git LFS and not the trace itself:"
+    if _is_execution_trace(head):
+        return "is an execution trace (operators and shapes, without times)"
     packer = _find_packer(head)
     return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"

@@ -49,6 +49,7 @@ _LOOK_SECONDS = 0.1
 class _Read:
     """What one file gave."""
 
+    path: Path
     imported: Imported
     parts: list[WrittenPart]
     bounds_ns: list[int]
@@ -105,18 +106,20 @@ def import_trace(
 ) -> list[Path]:
     """Make `run_dir` from these files, or raise and leave nothing behind.
 
-    Files that do not overlap in time are no ranks of one job: they become runs of their own beside
-    `run_dir`, the earliest first, if it `splits`; otherwise they are refused.
+    Files that do not overlap in time are no ranks of one job, nor are those of process groups of
+    other sizes: they become runs of their own beside `run_dir`, the earliest first, if it `splits`;
+    otherwise they are refused.
     """
     _refuse_existing(run_dir)
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
     try:
         results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
-        groups = _split(results)
+        times = _split(results)
+        groups = [job for group in times for job in _split_jobs(group)]
         if len(groups) > 1 and not splits:
             raise InputError(
-                f"{_tell_apart(groups)} Nothing was imported. Import each job's files by "
-                "themselves."
+                f"{_tell_apart(groups, len(times))} Nothing was imported. Import each job's files "
+                "by themselves."
             )
         folders = [_with_number(run_dir, number) for number in range(1, len(groups) + 1)]
         for group, folder in zip(groups, folders, strict=True):
@@ -208,8 +211,45 @@ def _find_window(read: _Read) -> _Window | None:
     return _Window(read, first_ns, last_ns, ranks[0].host)
 
 
-def _tell_apart(groups: list[list[_Read]]) -> str:
+def _split_jobs(group: list[_Read]) -> list[list[_Read]]:
+    """Files of one time: those of one process group together.
+
+    All ranks of a job say the same size of it. Where ranks occur twice, as in two replicas side by
+    side, folders may tell which belong together.
+    """
+    sizes = [_list_sizes(read) for read in group]
+    if all(len(each) == 1 for each in sizes) and len(set.union(*sizes)) > 1:
+        return [job for part in _part(group, _list_sizes) for job in _split_jobs(part)]
+    folders = _part(group, lambda read: read.path.parent)
+    if len(folders) > 1 and _has_clash(group) and not any(map(_has_clash, folders)):
+        return folders
+    return [group]
+
+
+def _part(group: list[_Read], key: Callable[[_Read], object]) -> list[list[_Read]]:
+    found: dict[str, list[_Read]] = {}
+    for read in group:
+        found.setdefault(str(key(read)), []).append(read)
+    return list(found.values())
+
+
+def _list_sizes(read: _Read) -> set[int]:
+    """Of the process group, as its ranks say."""
+    return {rank.world_size for rank in read.imported.ranks if rank.world_size is not None}
+
+
+def _has_clash(group: list[_Read]) -> bool:
+    ranks = [rank.rank for read in group for rank in read.imported.ranks]
+    return len(set(ranks)) < len(ranks)
+
+
+def _tell_apart(groups: list[list[_Read]], times: int) -> str:
     files = sum(len(group) for group in groups)
+    if len(groups) > times:
+        return (
+            f"These {files} files are of {len(groups)} jobs: their process groups have other "
+            "sizes, or the same ranks occur in several folders."
+        )
     return (
         f"These {files} files are of {len(groups)} different times that do not overlap, so they "
         "are not ranks of one job."
@@ -323,7 +363,7 @@ def _read_one(
             f"{path}, after byte {read_bytes}: {error.strerror}. Nothing was imported. Check the "
             "disks and try again."
         ) from None
-    return _Read(result, writer.parts, writer.bounds_ns)
+    return _Read(path, result, writer.parts, writer.bounds_ns)
 
 
 def _settle(results: list[_Read], draft: Path, whole: Path, run: RunFacts) -> Manifest:

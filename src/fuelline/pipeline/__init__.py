@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fuelline.pipeline.compared import compare_named, compare_runs
     from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
     from fuelline.pipeline.exported import export_perfetto
-    from fuelline.pipeline.imported import Progress, import_files
+    from fuelline.pipeline.imported import Progress, import_files, list_parts
     from fuelline.pipeline.recorded import compact_run, measure_run
     from fuelline.pipeline.watched import RunWatch
 
@@ -41,6 +41,7 @@ __all__ = [
     "find_sources",
     "import_files",
     "judge_feed",
+    "list_parts",
     "measure_run",
     "seed_run",
     "show_feed",
@@ -65,6 +66,7 @@ __getattr__ = load_lazily(
         "find_sources": "imported",
         "import_files": "imported",
         "judge_feed": "asked",
+        "list_parts": "imported",
         "measure_run": "recorded",
         "seed_run": "asked",
         "show_feed": "asked",

@@ -88,6 +88,12 @@ def import_files(
     )
 
 
+def list_parts(run_dir: Path) -> tuple[int, list[int]]:
+    """Of an imported run: how many files it was made of, and its ranks."""
+    trace = load_trace(run_dir)
+    return len(trace.facts.sources), trace.ranks
+
+
 def diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
     """The same answer for an imported trace."""
     trace = load_trace(run_dir)

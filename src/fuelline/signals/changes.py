@@ -30,7 +30,7 @@ from fuelline.schema.diagnosis.comparison import (
 )
 from fuelline.schema.student import DEVIATIONS
 from fuelline.schema.units import number
-from fuelline.signals.comparable import as_shares, compare_lengths, find_mismatch
+from fuelline.signals.comparable import as_shares, find_mismatch, find_unit, note_mismatch
 from fuelline.signals.one_part import estimate_relative
 from fuelline.signals.power import count_recordings
 from fuelline.signals.spreads import half_width, rare_spreads, spread_of_mean
@@ -81,7 +81,7 @@ def compare_sides(
     mismatch = find_mismatch((*befores, *afters))
     stepped = mismatch is None
     notes = _notes(befores[0], afters[0], mismatch)
-    unit = _find_unit((*befores, *afters), stepped=stepped)
+    unit = find_unit((*befores, *afters), stepped=stepped)
     if not stepped:
         summed = as_shares if unit == "share" else _whole
         befores, afters = [[summed(run) for run in side] for side in (befores, afters)]
@@ -176,12 +176,6 @@ def _choose(
 def _is_over(judged: Change, threshold: float) -> bool:
     """Surely longer, as the headline says it, and by more than the threshold."""
     return judged.judgement == "slower" and (judged.share or 0.0) > threshold
-
-
-def _find_unit(runs: Sequence[RunSamples], *, stepped: bool) -> Literal["step", "run", "share"]:
-    if stepped:
-        return "step"
-    return "share" if all(run.shares for run in runs) else "run"
 
 
 def _is_seen_beside(step: Change, other: Change) -> bool:
@@ -476,17 +470,8 @@ def _side(runs: Sequence[RunSamples], joined: RunSamples, *, stepped: bool) -> C
 
 def _notes(before: RunSamples, after: RunSamples, mismatch: str | None) -> list[str]:
     notes = []
-    if mismatch is not None and before.shares and after.shares:
-        lengths = compare_lengths(before, after)
-        notes += [
-            f"{mismatch}, so shares of the devices' time are compared",
-            *([lengths] if lengths else []),
-        ]
-    elif mismatch is not None:
-        notes.append(
-            "several steps are not known in both runs, so totals are compared; they also differ if "
-            "one run was simply longer"
-        )
+    if mismatch is not None:
+        notes += note_mismatch(before, after, mismatch)
     elif min(len(before.steps), len(after.steps)) < 2:
         notes.append("one run has a single step, so noise cannot be separated from change")
     if mismatch is None and (before.left_out or after.left_out):

@@ -8,7 +8,7 @@ the shares of the devices' time, and how long the same kernels last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -53,7 +53,27 @@ def as_shares(run: RunSamples) -> RunSamples:
     )
 
 
-def compare_lengths(before: RunSamples, after: RunSamples) -> str | None:
+def find_unit(runs: Sequence[RunSamples], *, stepped: bool) -> Literal["step", "run", "share"]:
+    """What numbers are of: a step, or all of a run, or a share of its devices' time."""
+    if stepped:
+        return "step"
+    return "share" if all(run.shares for run in runs) else "run"
+
+
+def note_mismatch(before: RunSamples, after: RunSamples, mismatch: str) -> list[str]:
+    """What is compared instead of steps."""
+    if not before.shares or not after.shares:
+        note = (
+            "several steps are not known in both runs, so totals are compared; they also differ if "
+            "one run was simply longer"
+        )
+        return [note]
+    lengths = _compare_lengths(before, after)
+    shares = f"{mismatch}, so shares of the devices' time are compared"
+    return [shares, *([lengths] if lengths else [])]
+
+
+def _compare_lengths(before: RunSamples, after: RunSamples) -> str | None:
     """How long the kernels that both ran last, a sentence; None if there are none.
 
     Each counts as often as it ran before, so that another mixture changes nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -140,7 +140,7 @@ def _products(accounts: list[Account], spans: list[pl.DataFrame]) -> float:
     return count / sum(span.height for span in spans)
 
 
-def _shares(devices: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _shares(devices: Sequence[Mapping[Any, float]]) -> dict[str, float]:
     """Mean over devices."""
     names = dict.fromkeys(name for device in devices for name in device)
     return {name: sum(device.get(name, 0.0) for device in devices) / len(devices) for name in names}

@@ -117,3 +117,27 @@ def test_a_refusal_names_the_file_and_a_byte_and_leaves_nothing(
     if unpack.is_packed(data) and int(offset) > 0:
         assert re.search("of the (packed file|unpacked content)|packed file ends", said), after
     assert list(folder.iterdir()) == [path]
+
+
+def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 132735\n"
+    (tmp_path / "trace.json.gz").write_text(pointer)
+    with pytest.raises(
+        InputError, match=r"pointer of Git LFS.*git lfs pull --include trace.json.gz"
+    ):
+        find_sources([tmp_path / "trace.json.gz"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("et.json", '{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}', "execution trace"),
+        ("out.pftrace", "\n\x02\x08\x01", "JSON or a database"),
+    ],
+)
+def test_what_has_no_times_or_is_not_read_is_called_what_it_is(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        find_sources([tmp_path / name])

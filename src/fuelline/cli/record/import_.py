@@ -93,7 +93,7 @@ def act(options: argparse.Namespace) -> int:
         )
     for each in made:
         note_run(each, name)
-        print(clean(f"Imported into {each}"), flush=True)
+        print(clean(f"Imported into {each}{_count(*pipeline.list_parts(each))}"), flush=True)
     if len(made) > 1:
         _tell_apart(made)
     elif options.no_diagnose and options.html is None:
@@ -111,12 +111,27 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
+def _count(files: int, ranks: list[int]) -> str:
+    """What a run was made of, if that is more than one file with one rank."""
+    if files < 2 and len(ranks) < 2:
+        return ""
+    whole = list(range(ranks[0], ranks[-1] + 1)) if ranks else []
+    named = f"{ranks[0]} to {ranks[-1]}" if ranks == whole and len(ranks) > 1 else ""
+    shown = named or ", ".join(map(str, ranks[:_MOST_RANKS]))
+    more = ", ..." if not named and len(ranks) > _MOST_RANKS else ""
+    files_said = f"{files} file{'s' if files > 1 else ''}"
+    return f": {files_said}, rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+_MOST_RANKS = 8
+
+
 def _tell_apart(made: list[Path]) -> None:
     """Of files that are several jobs, or several times of one."""
     words = [shlex.quote(name_run(each)) for each in made]
     print(
-        f"\nThe files do not overlap in time, so they are not ranks of one job: they are\n"
-        f"{len(made)} runs, the earliest first."
+        "\nThe files do not overlap in time or belong to different process groups, so they are\n"
+        f"not ranks of one job: they are {len(made)} runs, the earliest first."
     )
     print(clean(f"\nNext: fuelline compare {words[0]} {words[-1]}"))
 

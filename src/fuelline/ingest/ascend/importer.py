@@ -29,7 +29,7 @@ from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.schema.run.trace import ChipFacts, HostKind, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from fuelline.ingest.ascend.events import AscendEvent
@@ -205,7 +205,7 @@ def _launching(calls: pl.DataFrame, arrows_ns: pl.Series) -> pl.DataFrame:
     return calls.filter(until > before)
 
 
-def _frame(columns: tuple[str, ...], rows: list[tuple[int | None, ...]]) -> pl.DataFrame:
+def _frame(columns: tuple[str, ...], rows: Sequence[tuple[int | None, ...]]) -> pl.DataFrame:
     schema = dict.fromkeys(columns, pl.Int64)
     return pl.DataFrame(rows, schema=schema, orient="row")
 

@@ -19,6 +19,7 @@ import msgspec
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.kineto.decode import Decoder
 from fuelline.ingest.kineto.events import mend
+from fuelline.ingest.kineto.merged import MergedDecoder, MergedTables, is_merged
 from fuelline.ingest.kineto.numbers import OddNumberError
 from fuelline.ingest.kineto.pairs import Pairs
 from fuelline.ingest.kineto.scan import find_scan
@@ -132,6 +133,8 @@ class TraceReading:
         self.scan: Scan | None = None
         self.decoder: EventDecoder
         self.tables: EventTables
+        self.writer = writer
+        self.merged: MergedTables | None = None
         if dialect is None:
             self.decoder = decoder = Decoder()
             self.scan = find_scan(self.book, decoder)
@@ -167,6 +170,7 @@ class TraceReading:
     def _read_events(self) -> dict[str, Any]:
         """All pieces but the rest, which holds the end of the array; the footer comes back."""
         self._look_for_planes()
+        self._look_for_ranks()
         while (piece := self.splitter.next_piece()) is not None:
             end = self._read_piece(piece)
             if end is not None:
@@ -194,6 +198,12 @@ class TraceReading:
                     forbids="anything about the device; import the .xplane.pb beside it instead",
                 )
             )
+
+    def _look_for_ranks(self) -> None:
+        """A merged file is read rank by rank."""
+        if is_merged(self.splitter.left):
+            self.merged = self.tables = MergedTables(self.writer)
+            self.decoder, self.scan = MergedDecoder(), None
 
     def _read_piece(self, piece: Piece) -> int | None:
         """Take a piece; if the array ends within it, where that is in the piece."""
@@ -319,22 +329,23 @@ class TraceReading:
     def _imported(self, said: dict[str, Any]) -> Imported:
         facts = describe(said, self.rank, self.path.name)
         self._doubt()
+        ranks = self.merged.describe(facts) if self.merged else [facts]
         return Imported(
             source=SourceFacts(
                 file=self.path.name,
                 format="kineto",
                 size_bytes=self.path.stat().st_size,
-                ranks=[facts.rank],
+                ranks=[each.rank for each in ranks],
                 events=self.events,
             ),
-            ranks=[facts],
+            ranks=ranks,
             quality=self.quality,
         )
 
     def _doubt(self) -> None:
         """State what the events themselves show to be wrong."""
         self.quality += self.pairs.judge()
-        negative = self.book.negative
+        negative = self.book.negative + (self.merged.negative if self.merged else 0)
         if negative:
             self.quality.append(
                 Quality(
@@ -390,7 +401,8 @@ def _find_byte(error: Exception) -> int:
 
 
 _SETTINGS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory")
-_RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"(?:rank[-_. ]?|-TP-(?=\d+\.))(\d{1,6})", re.IGNORECASE)
+"""`rank3.json`, and `1747-TP-3.trace.json.gz` as SGLang names its files."""
 
 
 def describe(said: dict[str, Any], rank: int, file: str) -> RankFacts:

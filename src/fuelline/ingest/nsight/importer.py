@@ -45,8 +45,8 @@ class Nsight:
     format = "nsys"
 
     def recognises(self, head: bytes) -> bool:
-        """Any SQLite database; whether Nsight wrote it shows in its tables."""
-        return head.startswith(MAGIC)
+        """Any SQLite database but ROCm's; whether Nsight wrote it shows in its tables."""
+        return head.startswith(MAGIC) and b"rocpd_" not in head
 
     def read(
         self,

@@ -8,6 +8,7 @@ unknown. On AMD copies run as kernels of the runtime library.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fuelline.schema.run.trace import ChipFacts, CopyDirection, DeviceKind, HostKind
@@ -131,7 +132,8 @@ def describe_chip(device: int, stats: dict[str, Value]) -> ChipFacts:
 
 def _device_kind(event: PlaneEvent) -> int:
     """What computes and what communicates follows from names (`signals/traced/names.py`)."""
-    if "memcpy_details" in event.stats or _COPY.match(event.name) or _MOVE.match(event.name):
+    is_move = _find_move(event.name) is not None
+    if is_move or "memcpy_details" in event.stats or _COPY.match(event.name):
         return DeviceKind.COPY
     if "memset_details" in event.stats or _SET.match(event.name):
         return DeviceKind.SET
@@ -139,9 +141,18 @@ def _device_kind(event: PlaneEvent) -> int:
 
 
 def _direction(name: str) -> CopyDirection:
-    """`copy-done` gives what was copied; `copy-start` that first, then what it is made from."""
+    found = _find_move(name)
+    return _DIRECTIONS.get(name[:9], CopyDirection.UNKNOWN) if found is None else found
+
+
+@lru_cache(8192)
+def _find_move(name: str) -> CopyDirection | None:
+    """Which way a copy between XLA's memories goes; None if it is none.
+
+    `copy-done` gives what was copied; `copy-start` that first, then what it is made from.
+    """
     if not _MOVE.match(name):
-        return _DIRECTIONS.get(name[:9], CopyDirection.UNKNOWN)
+        return None
     layouts = [layout or "" for layout in _SHAPE.findall(name)]
     if layouts and _IN_HOST in layouts[0]:
         return CopyDirection.DEVICE_TO_HOST

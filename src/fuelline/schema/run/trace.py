@@ -122,7 +122,7 @@ class SourceFacts(Struct, frozen=True, kw_only=True):
     file: str
     """Its name, without the folder."""
     format: str
-    """`kineto`, `nsys`, `xplane`, `dcgm`, `straggler`."""
+    """`ascend`, `dcgm`, `kineto`, `nsys`, `rocpd`, `rocprof`, `straggler`, `xplane`."""
     size_bytes: int
     ranks: list[int] = field(default_factory=list)
     events: int = 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
@@ -48,6 +49,7 @@ class KernelName:
     """Names among the arguments of its template, for wrappers only; of a fusion its kind."""
 
 
+@lru_cache(8192)
 def take_apart(name: str) -> KernelName:
     """A name as any profiler writes it."""
     text = _SUFFIX.sub("", name.strip())

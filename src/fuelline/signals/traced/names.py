@@ -27,18 +27,18 @@ _LIBRARIES: Final = (
     ("HCCL", r"(?<![a-z])hcom_|hccl|(?<![a-z])lccl"),
     ("pplx", r"a2_?a_(dispatch|combine|kernels)"),
     (
-        "custom all-reduce",
-        (
-            r"cross_device_reduce|cross_device_store|multimem_(all|one|reduce)|lamport"
-            r"|all_?reduce|(?<![a-z])quick_?reduce|symm_?mem|symmetric_memory|user_?buffers"
-            r"|reduce_?scatter|all_?gather|all_?to_?all"
-        ),
-    ),
-    (
         "XLA",
         (
             r"^(all_reduce|all_gather|reduce_scatter|(ragged_)?all_to_all|collective_permute"
             r"|collective_broadcast|send|recv)(_start|_done)?(_\d+)?$"
+        ),
+    ),
+    (
+        "custom all-reduce",
+        (
+            r"cross_device_reduce|cross_device_store|multimem_(all|one|reduce)|lamport"
+            r"|(?<!block_)(?<!warp_)all_?reduce|(?<![a-z])quick_?reduce|symm_?mem|symmetric_memory|user_?buffers"
+            r"|reduce_?scatter|all_?gather|all_?to_?all"
         ),
     ),
 )

@@ -15,14 +15,14 @@ from fuelline import pipeline
 from fuelline.ingest import import_trace
 from fuelline.ingest.formats import IMPORTERS, find_importer
 from fuelline.schema.errors import FuellineError, InputError
-from tests.unit.ingest.foreign import test_ascend, test_dcgm, test_straggler, test_xplane
+from tests.unit.ingest.foreign import test_ascend, test_dcgm, test_rocm, test_straggler, test_xplane
 from tests.unit.ingest.foreign.nsight_maker import make
 from tests.unit.ingest.foreign.reading import RUN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = ("ascend", "dcgm", "kineto", "nsys", "straggler", "xplane")
+FORMATS = ("ascend", "dcgm", "kineto", "nsys", "rocpd", "rocprof", "straggler", "xplane")
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.5, "dur": 2}
 CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
 
@@ -35,7 +35,11 @@ def whole(kind: str, folder: Path) -> bytes:
         return test_xplane.space()
     if kind == "ascend":
         return b'{"traceEvents": %b}' % test_ascend.made()
-    if kind == "nsys":
+    if kind == "rocprof":
+        return test_rocm.written()
+    if kind == "rocpd":
+        path = test_rocm.database(folder / "made.db")
+    elif kind == "nsys":
         path = make(folder / "made.sqlite")
     elif kind == "straggler":
         path = folder / "made.parquet"

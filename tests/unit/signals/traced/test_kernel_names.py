@@ -98,8 +98,9 @@ def test_arguments_and_operands_decide_only_for_wrappers(name: str, kind: str) -
 def test_communication_is_named_by_its_library() -> None:
     assert find_library("void dpsk::ep::internode::dispatch<false, 4>(int4*)") == "DeepEP"
     assert find_library("hcom_allReduce__123_0") == "HCCL"
-    assert find_library("%all-to-all.3 = f32[8] all-to-all(f32[8] %x)") is not None
+    assert find_library("%all-to-all.3 = f32[8] all-to-all(f32[8] %x)") == "XLA"
     assert find_library("void normal_kernel<ncclComm>(int)") is None
+    assert find_library("block_all_reduce_sum_f32_f32_kernel(float*, float*, int)") is None
 
 
 def test_only_kernels_that_multiply_matrices_can_use_matrix_units() -> None:
