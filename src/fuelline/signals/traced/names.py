@@ -110,7 +110,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
         "synchronise",
         (
             r"(cuda|hip|cu)\w*Synchronize|^aten::(item|_local_scalar_dense|is_nonzero)$|StreamSync"
-            r"|BlockHostUntilDone|xpu.*wait|block_until_ready|BlockUntilReady|np\.asarray\(jax"
+            r"|BlockHostUntilDone|xpu.*wait"
         ),
     ),
     ("memcpy", r"(cuda|hip|cu)(Memcpy|MemcpyWithStream)"),
@@ -129,6 +129,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
             r"|EventRecord|(cuda|hip|cu)(Func|Occupancy|Device|Stream|Get|Set|Event|Peek|Driver|Pointer)"
         ),
     ),
+    ("synchronise", r"block_until_ready|BlockUntilReady|np\.asarray\(jax"),
     ("operators", r"^PjitFunction|^ExecuteReplicated"),
 )
 _COMMUNICATING = re.compile(
