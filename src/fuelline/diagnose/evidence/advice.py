@@ -129,7 +129,9 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     if trace.largest == "garbage collection":
         return [_COLLECTOR]
     if software.framework in _FEWER_LAUNCHES:
-        return list(_FEWER_LAUNCHES[software.framework])
+        found = _FEWER_LAUNCHES[software.framework]
+        is_jitted = software.framework == "jax" and software.is_compiled
+        return list(found[1:] if is_jitted else found)
     if software.framework != "torch":
         return [_LARGER, _GRAPH]
     first = _COMPILE

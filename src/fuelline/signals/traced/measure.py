@@ -307,8 +307,8 @@ def _signals(
             "launches over wall",
             "count/s",
         )
-        if wall
-        else Missing(reason=doubt),
+        if wall and any(host.calls for host in hosts.values())
+        else Missing(reason=doubt or "no launching call was recorded"),
         loader=during.get("data loader", ""),
         loader_in_process=_IN_PROCESS in during.get("data loader", "")
         or "data loader" in _join_frames(found),
