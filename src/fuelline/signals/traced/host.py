@@ -29,6 +29,7 @@ _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 _CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
 _BEGINS = r"BeginCapture"
 _MARKS = r"^ProfilerStep"
+_JITTED = r"^PjitFunction\("
 _COMPILES = (
     r"^Torch-Compiled Region|^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
     r"|torch/_(dynamo|inductor)/\S+\(\d+\): (_compile|compile_fx|compile_to_fn|call_user_compiler)$"
@@ -65,6 +66,8 @@ class HostActivity:
     """Moments within a call that compiles what it runs, if that is not done yet."""
     has_stacks: bool
     """Functions of Python were recorded."""
+    jitted_calls: int
+    """Of functions that JAX compiles."""
     worked_until_ns: int
     """The end of the last event that is no mark of a step."""
 
@@ -88,7 +91,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
-    seen = _HostTally(_matching(texts, _MARKS))
+    seen = _HostTally(_matching(texts, _MARKS), _matching(texts, _JITTED))
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = _outside(_numbered(part), captures)
@@ -121,6 +124,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         captures=captures,
         compiled=_find_compiled(trace, rank, texts),
         has_stacks=seen.has_stacks,
+        jitted_calls=seen.jitted_calls,
         worked_until_ns=seen.worked_until_ns,
     )
 
@@ -134,6 +138,9 @@ class _HostTally:
 
     marks: list[int]
     """Names of marks of steps."""
+    jitted: list[int]
+    """Names of functions that JAX compiles."""
+    jitted_calls: int = 0
     bounds_ns: list[int] = field(default_factory=list)
     worked_until_ns: int = 0
     has_stacks: bool = False
@@ -143,6 +150,8 @@ class _HostTally:
     def add(self, part: pl.DataFrame) -> None:
         """One part more."""
         self.bounds_ns += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        if self.jitted:
+            self.jitted_calls += int(part["name"].is_in(self.jitted).sum())
         ends = part["end_ns"]
         if self.marks:
             ends = ends.filter(~part["name"].is_in(self.marks))
