@@ -8,6 +8,7 @@ waited for was not recorded.
 
 What is paid once is start-up: capturing a graph, compiling, a long call that launches a kernel for
 the first time. Where steps are not marked, that is also what operators and the allocator do before.
+So is memory that is allocated or freed for long once or twice in a trace that would show a habit.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
 """The ledger part of each cause of idleness."""
 CAUSE = pl.Enum(list(PART_OF_CAUSE))
 """A byte instead of sixteen: there are millions of pieces."""
+_RECURS = 3
+"""Gaps that are a habit."""
+_ALIKE = 4
+"""Gaps are alike if none is this many times as long as another."""
 _GAPS = 65_536
 """Gaps that are explained at a time, so that what it takes stays small beside the trace."""
 
@@ -99,7 +104,28 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     fresh = _fresh(gaps, events)
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
-    return Gaps(pl.concat(found), gaps)
+    pieces = pl.concat(found)
+    counted = beside.steps.spans.height
+    if beside.steps.marked_ns is None or counted >= _RECURS:
+        pieces = _tell_one_off(pieces, gaps)
+    return Gaps(pieces, gaps)
+
+
+def _tell_one_off(pieces: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Long allocations that nearly nothing like them follows."""
+    is_memory = pieces["cause"] == "allocator"
+    if not is_memory.any():
+        return pieces
+    place = gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
+    spent = pieces.select((pl.col("end_ns") - pl.col("start_ns")).alias("ns"), place.alias("gap"))
+    sums = spent.filter(is_memory).group_by("gap").agg(pl.col("ns").sum())
+    least_ns = max(LONG_CALL_NS, int(sums["ns"].max()) // _ALIKE)  # type: ignore[arg-type]
+    long = sums.filter(pl.col("ns") >= least_ns)["gap"]
+    if not 0 < long.len() < _RECURS:
+        return pieces
+    once = is_memory & place.is_in(long.implode())
+    cause = pl.when(once).then(pl.lit("start-up", CAUSE)).otherwise("cause")
+    return pieces.with_columns(cause.alias("cause"))
 
 
 def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:

@@ -270,3 +270,23 @@ def test_a_copy_within_a_program_of_xla_prepares_no_input() -> None:
     number = rank.device[0].pop("correlation")
     rank.host = [event for event in rank.host if event.get("correlation") != number]
     assert value_of(signals(rank).preparing_share) == 0.0
+
+
+def test_memory_that_is_freed_once_before_a_known_kernel_is_no_habit() -> None:
+    rank = Rank()
+    for number in range(6):
+        at = (0 if number < 3 else 500) * MS + 10 * number
+        rank.kernel(at, at + 5, "conv", called=at - 1)
+    rank.call(100, 499 * MS, "cudaFree")
+    trace = signals(rank)
+    assert (value_of(trace.startup_share) or 0.0) > 0.9
+    assert value_of(trace.allocator_share) == 0.0
+
+
+def test_one_long_stretch_without_marks_is_told_as_such() -> None:
+    rank = Rank()
+    rank.kernel(0, 10, called=-1)
+    rank.kernel(50 * MS, 50 * MS + 10, called=50 * MS - 10)
+    assert signals(rank).longest_stretch == pytest.approx(1, abs=0.01)
+    rank.step(1, 0, 51 * MS)
+    assert signals(rank).longest_stretch == 0.0
