@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause, LedgerPart
+from fuelline.schema.run.trace import DeviceKind
 from fuelline.signals.traced.host import LONG_CALL_NS
-from fuelline.signals.traced.lane import COPY
 from fuelline.timeline.intervals import (
     SPAN,
     intersect,
@@ -134,9 +134,9 @@ def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def _fresh(gaps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Long gaps that end in a kernel of a name that was not there before."""
-    first = events.select("start_ns", "family").filter(events["text"].is_first_distinct())
-    begun = first.filter(pl.col("family") != COPY)["start_ns"]
+    """Long gaps that end in a kernel, or in clearing memory, of a name that was not there before."""
+    first = events.select("start_ns", "kind").filter(events["text"].is_first_distinct())
+    begun = first.filter(pl.col("kind") != int(DeviceKind.COPY))["start_ns"]
     return _long(gaps).filter(pl.col("end_ns").is_in(begun.implode()))
 
 
