@@ -134,7 +134,7 @@ def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def _fresh(gaps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Long gaps that end in a kernel, or in clearing memory, of a name that was not there before."""
+    """Long gaps that end in a kernel or in clearing memory, the first event of its name."""
     first = events.select("start_ns", "kind").filter(events["text"].is_first_distinct())
     begun = first.filter(pl.col("kind") != int(DeviceKind.COPY))["start_ns"]
     return _long(gaps).filter(pl.col("end_ns").is_in(begun.implode()))
