@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.steps import TracedSteps
 
+_LONG_AGO = -(2**62)
 _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
 _LOADER: HostCause = "data loader"
@@ -224,7 +225,11 @@ def _find_calls(events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     events = events.filter(is_first)
     wanted = events["correlation"].drop_nulls()
     near = launches.filter(pl.col("correlation").is_between(wanted.min(), wanted.max()))
-    return events.join(near, on="correlation", how="left", maintain_order="left")
+    # Numbers grow with time: what has a lower one than all calls was launched before the recording.
+    is_older = pl.col("correlation") < pl.lit(launches["correlation"].min(), pl.Int64)
+    call = pl.when(pl.col("call_ns").is_null() & is_older).then(_LONG_AGO).otherwise("call_ns")
+    found = events.join(near, on="correlation", how="left", maintain_order="left")
+    return found.with_columns(call.alias("call_ns"))
 
 
 def _phase(cut: pl.DataFrame, start: str, end: str, phase: str) -> pl.DataFrame:

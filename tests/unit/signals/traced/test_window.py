@@ -290,3 +290,15 @@ def test_one_long_stretch_without_marks_is_told_as_such() -> None:
     assert signals(rank).longest_stretch == pytest.approx(1, abs=0.01)
     rank.step(1, 0, 51 * MS)
     assert signals(rank).longest_stretch == 0.0
+
+
+def test_a_slice_does_not_blame_its_host_for_what_was_launched_before_it() -> None:
+    rank = Rank()
+    for number, start in enumerate((0, 300, 600)):
+        rank.kernel(start, start + 100, correlation=number)
+    rank.op(0, 2000)
+    for number, start in enumerate((900, 1200), 10):
+        rank.call(start - 60, start - 55, "cudaLaunchKernel", correlation=number)
+        rank.kernel(start, start + 100, correlation=number)
+    shares = {gap.cause: gap.seconds for gap in measure(rank).answer.gaps}
+    assert shares["dependency on the device"] == pytest.approx(2 * 180e-6 + 2 * 35e-6, rel=0.01)
