@@ -167,7 +167,8 @@ def _describe(
     idle = account.idle
     worth = total_ns(idle) >= _WORTH_NAMING * account.wall_ns
     during = find_during(trace, lane.rank, host, idle) if worth else {}
-    frames = find_frames(trace, lane.rank, host.threads, idle) if worth else {}
+    has_stacks = worth and host.has_stacks
+    frames = find_frames(trace, lane.rank, host.threads, idle) if has_stacks else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += find_gap_causes(account, during, frames)
     found.own_work.append(measure_own_work(account, frames, is_marked=is_marked))
