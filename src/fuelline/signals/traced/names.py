@@ -99,6 +99,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
             r"|CUPTI|cupti|Lazy Function Loading|profiler.*(flush|overhead)"
         ),
     ),
+    ("start-up", r"^(cuda|hip|cu)(GraphInstantiate|ModuleLoad|LibraryLoad)"),
     (
         "data loader",
         (

@@ -54,7 +54,7 @@ def describe_software(
         is_compiled=any(_COMPILED.search(text) for text in texts) or _is_jitted(lanes, hosts),
         is_training=any(_TRAINING.search(text) for text in texts),
         is_fused=any(_FUSED.search(text) for text in texts),
-        has_graphs=any(host.graph_launches for host in hosts.values())
+        has_graphs=any(host.graph_launches or host.captures.height for host in hosts.values())
         or any(lane.events["graph"].count() for lane in lanes),
     )
 
