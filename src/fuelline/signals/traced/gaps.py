@@ -157,7 +157,8 @@ def _explain(
     for key, same in phases.partition_by("phase", as_dict=True).items():
         rest = subtract(merge(same), loading)
         if key[0] == _HOST:
-            compiled = intersect(_long(gaps), intersect(rest, host.compiled))
+            compiling = merge_all([host.compiled, intersect(host.regions, fresh)])
+            compiled = intersect(_long(gaps), intersect(rest, compiling))
             pieces.append(compiled.with_columns(cause=pl.lit("start-up")))
             rest = subtract(rest, compiled)
             blamed = _blame_host(rest, gaps, host, beside.steps.boundaries_ns)

@@ -28,10 +28,11 @@ _ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 _CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
 _BEGINS = r"BeginCapture"
+_REGIONS = r"^Torch-Compiled Region"
 _MARKS = r"^ProfilerStep"
 _JITTED = r"^PjitFunction\("
 _COMPILES = (
-    r"^Torch-Compiled Region|^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
+    r"^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
     r"|torch/_(dynamo|inductor)/\S+\(\d+\): (_compile|compile_fx|compile_to_fn|call_user_compiler)$"
     r"|triton/compiler/compiler\.py\(\d+\): compile$"
 )
@@ -63,6 +64,8 @@ class HostActivity:
     captures: pl.DataFrame
     """Moments at which calls were put into a graph instead of on the device."""
     compiled: pl.DataFrame
+    """Moments at which something was compiled."""
+    regions: pl.DataFrame
     """Moments within a call that compiles what it runs, if that is not done yet."""
     has_stacks: bool
     """Functions of Python were recorded."""
@@ -122,7 +125,8 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         graph_launches=graphs,
         events=events,
         captures=captures,
-        compiled=_find_compiled(trace, rank, texts),
+        compiled=_find_within(trace, rank, _matching(texts, _COMPILES)),
+        regions=_find_within(trace, rank, _matching(texts, _REGIONS)),
         has_stacks=seen.has_stacks,
         jitted_calls=seen.jitted_calls,
         worked_until_ns=seen.worked_until_ns,
@@ -201,8 +205,8 @@ def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.Data
     return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
 
 
-def _find_compiled(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
-    names = _matching(texts, _COMPILES)
+def _find_within(trace: Trace, rank: int, names: list[int]) -> pl.DataFrame:
+    """The set of moments within events of these names."""
     if not names:
         return nothing()
     parts = trace.parts("host", rank, ("start_ns", "end_ns", "name"))

@@ -69,6 +69,8 @@ def test_pinned_memory_is_known_by_the_name_of_a_copy_or_by_its_speed() -> None:
     [
         ("train.py(3): main", "user"),
         ("/home/me/project/data.py(9): load", "user"),
+        ("<ipython-input-5-2f3a>(3): train", "user"),
+        ("C:\\venv\\Lib\\site-packages\\torch\\_ops.py(5): call", "framework"),
         ("scipy/ndimage/_interpolation.py(739): zoom", "library"),
         ("/opt/venv/lib/python3.11/site-packages/anything/io.py(2): read", "library"),
         ("/workspace/sglang/python/sglang/srt/server.py(1): run", "library"),

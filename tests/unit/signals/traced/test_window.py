@@ -302,3 +302,22 @@ def test_a_slice_does_not_blame_its_host_for_what_was_launched_before_it() -> No
         rank.kernel(start, start + 100, correlation=number)
     shares = {gap.cause: gap.seconds for gap in measure(rank).answer.gaps}
     assert shares["dependency on the device"] == pytest.approx(2 * 180e-6 + 2 * 35e-6, rel=0.01)
+
+
+def compiled(*kernels: str) -> Rank:
+    """Steps of a compiled model, in which the host takes 50 ms before a kernel."""
+    rank = Rank()
+    rank.kernel(-1000, -990, called=-1010)
+    for number, name in enumerate(kernels):
+        at = 100 * MS * number
+        rank.op(at, at + 60 * MS, f"Torch-Compiled Region: 0/{number}")
+        rank.kernel(at + 50 * MS, at + 100 * MS, name, called=at + 50 * MS - 10)
+    return rank
+
+
+def test_compiling_is_start_up_where_new_kernels_come_of_it() -> None:
+    first = signals(compiled("triton_poi_fused_add_0"))
+    again = signals(compiled(*["triton_poi_fused_add_0"] * 6))
+    assert (value_of(first.startup_share) or 0.0) > 0.4
+    assert (value_of(again.startup_share) or 0.0) < 0.1
+    assert (value_of(again.launch_share) or 0.0) > 0.3

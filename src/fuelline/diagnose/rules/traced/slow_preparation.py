@@ -51,7 +51,7 @@ class SlowPreparation:
         if loading > made:
             causes = ["data loader"]
         frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
-        faster = [] if frame is None else [_faster(frame.function)]
+        faster = _STACKS if frame is None else _faster(frame.function)
         return found_in(
             self,
             facts,
@@ -59,9 +59,16 @@ class SlowPreparation:
             sentence=f"The devices are idle for {percent(share)} of the time while the host "
             f"prepares the next input{mostly_in(trace, *causes)}.",
             evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
-            remedies=[prepare_beside(trace), *faster],
+            remedies=[prepare_beside(trace), faster],
             on_host=True,
         )
+
+
+_STACKS = Remedy(
+    setting="record it again with Python stacks (with_stack=True in torch's profiler)",
+    why="they show which function prepares",
+    applicability="display",
+)
 
 
 def _faster(function: str) -> Remedy:
