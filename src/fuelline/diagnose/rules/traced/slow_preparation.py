@@ -51,7 +51,9 @@ class SlowPreparation:
         if loading > made:
             causes = ["data loader"]
         frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
-        faster = _STACKS if frame is None else _faster(frame.function)
+        faster = [] if frame is None else [_faster(frame.function)]
+        if frame is None and trace.software.framework == "torch":
+            faster = [_STACKS]
         return found_in(
             self,
             facts,
@@ -59,13 +61,13 @@ class SlowPreparation:
             sentence=f"The devices are idle for {percent(share)} of the time while the host "
             f"prepares the next input{mostly_in(trace, *causes)}.",
             evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
-            remedies=[prepare_beside(trace), faster],
+            remedies=[prepare_beside(trace), *faster],
             on_host=True,
         )
 
 
 _STACKS = Remedy(
-    setting="record it again with Python stacks (with_stack=True in torch's profiler)",
+    setting="record it again with Python stacks (with_stack=True)",
     why="they show which function prepares",
     applicability="display",
 )
