@@ -70,8 +70,8 @@ def _account_for(lane: DeviceLane, survey: Survey) -> None:
     for device in lane.devices:
         events = lane.of(device)
         windows[device] = find_window(survey.trace, lane.rank, steps, events, host)
-        beside = Beside(host, steps, _others(lane, device))
-        gaps[device] = find_gaps(events, beside, windows[device])
+        others = _others(lane, device)
+        gaps[device] = find_gaps(events, Beside(host, steps, others), windows[device])
     survey.hosts[lane.rank] = host.settled()
     del host
     survey.steps[lane.rank] = steps
