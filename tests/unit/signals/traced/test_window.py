@@ -321,3 +321,11 @@ def test_compiling_is_start_up_where_new_kernels_come_of_it() -> None:
     assert (value_of(first.startup_share) or 0.0) > 0.4
     assert (value_of(again.startup_share) or 0.0) < 0.1
     assert (value_of(again.launch_share) or 0.0) > 0.3
+
+
+def test_without_calls_what_begins_after_the_last_mark_is_not_of_the_steps() -> None:
+    rank = Rank()
+    rank.step(1, 0, 10 * MS)
+    rank.kernel(0, 10 * MS, correlation=1)
+    rank.kernel(500 * MS, 600 * MS, correlation=2)
+    assert measure(rank).facts.window.seconds == pytest.approx(0.01)
