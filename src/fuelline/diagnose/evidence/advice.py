@@ -96,19 +96,30 @@ _FEWER_LAUNCHES: Mapping[Framework, tuple[Remedy, ...]] = {
     ),
     "vllm": (
         Remedy(
-            setting="no --enforce-eager; a larger --max-num-seqs and --max-num-batched-tokens",
-            why="graphs launch a whole step with one call, and larger batches make it longer",
+            setting="no --enforce-eager",
+            why="graphs launch a whole step with one call",
             applicability="unsafe",
-            risk="takes memory from the cache; single requests may take longer",
+            risk="graphs take memory from the cache",
+        ),
+        Remedy(
+            setting="a larger --max-num-seqs and --max-num-batched-tokens",
+            why="larger batches make a step longer than its launches",
+            applicability="unsafe",
+            risk="single requests may take longer",
         ),
     ),
     "sglang": (
         Remedy(
-            setting="no --disable-cuda-graph; a larger --cuda-graph-max-bs and "
-            "--max-running-requests",
-            why="graphs launch a whole step with one call, and larger batches make it longer",
+            setting="no --disable-cuda-graph; --cuda-graph-max-bs as large as batches are",
+            why="graphs launch a whole step with one call",
             applicability="unsafe",
-            risk="takes memory from the cache; single requests may take longer",
+            risk="graphs take memory from the cache",
+        ),
+        Remedy(
+            setting="a larger --max-running-requests",
+            why="larger batches make a step longer than its launches",
+            applicability="unsafe",
+            risk="single requests may take longer",
         ),
     ),
     "xla": (
@@ -129,7 +140,9 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     if trace.largest == "garbage collection":
         return [_COLLECTOR]
     if software.framework in _FEWER_LAUNCHES:
-        return list(_FEWER_LAUNCHES[software.framework])
+        found = _FEWER_LAUNCHES[software.framework]
+        is_done = software.is_compiled if software.framework == "jax" else software.has_graphs
+        return list(found[1:] if is_done and len(found) > 1 else found)
     if software.framework != "torch":
         return [_LARGER, _GRAPH]
     first = _COMPILE

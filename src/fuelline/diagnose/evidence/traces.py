@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Confidence = Literal["high", "medium", "low"]
 
 _MOST_NAME = 60
+_MOSTLY = 0.5
+"""Of a loss: so much in a single stretch of time is no habit."""
 _MOST_BOUNDED = 0.8
 """A loss above this leaves so little that what a job differs by from run to run (`LISTED_SHARE`) is
 a quarter of it: what would be left is not known well enough to say how many times as fast."""
@@ -85,7 +87,8 @@ def found_in(
     `on_host`: it rests on how long the host takes, which recording stacks makes longer.
     """
     trace = facts.trace
-    if trace is not None and 0 < trace.kernels < ENOUGH_SAMPLES:
+    is_one = trace is not None and on_host and trace.longest_stretch >= _MOSTLY * share
+    if is_one or (trace is not None and 0 < trace.kernels < ENOUGH_SAMPLES):
         confidence = "low"
     elif on_host and trace is not None and any(each.code == "stacks" for each in trace.quality):
         confidence = "medium" if confidence == "high" else confidence

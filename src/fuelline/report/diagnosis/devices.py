@@ -23,6 +23,7 @@ _WORDS = {
     "tensor-core kernels": "tensor-core work",
 }
 _MOST_DEVICES = 16
+_LONGER = 1.05
 _MEANING = "Reported as busy means that some kernel was running, not that the chip was full."
 
 
@@ -47,8 +48,17 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
 def _meaning(diagnosis: Diagnosis) -> str:
     whole = "the allocated time"
     if diagnosis.trace is not None:
-        whole = "the time from each device's first event to its last"
+        whole = "the time from each device's first event to its last" + _beyond(diagnosis)
     return f"Shares of {whole}. {_MEANING}"
+
+
+def _beyond(diagnosis: Diagnosis) -> str:
+    """That the marked steps took longer, where they did by more than a little."""
+    window = diagnosis.window
+    recorded = max(device.seconds for device in diagnosis.devices)
+    if window is None or window.seconds <= _LONGER * recorded:
+        return ""
+    return f", {duration(recorded)} of the {duration(window.seconds)} that the steps took"
 
 
 def _rungs(diagnosis: Diagnosis) -> Sequence[RungName]:

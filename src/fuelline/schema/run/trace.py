@@ -57,7 +57,7 @@ class Software(Struct, frozen=True, kw_only=True):
     framework: Framework = ""
     is_tpu: bool = False
     is_compiled: bool = False
-    """torch.compile made some of its kernels."""
+    """torch.compile made some of its kernels, or each jitted call of JAX runs several."""
     is_training: bool = False
     is_fused: bool = False
     """Its optimizer updates many parameters with one kernel."""

@@ -47,6 +47,7 @@ _STAGES: Mapping[_Doing, tuple[Stage, Limit]] = {
     "launch latency": ("compute", "launch"),
     "synchronise": ("pause", "code"),
     "allocator": ("pause", "memory"),
+    "start-up": ("pause", "code"),
     "garbage collection": ("pause", "code"),
     "memcpy": ("transfer", "bandwidth"),
     "copying": ("transfer", "bandwidth"),

@@ -8,6 +8,7 @@ waited for was not recorded.
 
 What is paid once is start-up: capturing a graph, compiling, a long call that launches a kernel for
 the first time. Where steps are not marked, that is also what operators and the allocator do before.
+So is memory that is allocated or freed for long once or twice in a trace that would show a habit.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause, LedgerPart
+from fuelline.schema.run.trace import DeviceKind
 from fuelline.signals.traced.host import LONG_CALL_NS
-from fuelline.signals.traced.lane import COPY
 from fuelline.timeline.intervals import (
     SPAN,
     intersect,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.steps import TracedSteps
 
+_LONG_AGO = -(2**62)
 _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
 _LOADER: HostCause = "data loader"
@@ -65,6 +67,10 @@ PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
 """The ledger part of each cause of idleness."""
 CAUSE = pl.Enum(list(PART_OF_CAUSE))
 """A byte instead of sixteen: there are millions of pieces."""
+_RECURS = 3
+"""Gaps that are a habit."""
+_ALIKE = 4
+"""Gaps are alike if none is this many times as long as another."""
 _GAPS = 65_536
 """Gaps that are explained at a time, so that what it takes stays small beside the trace."""
 
@@ -99,7 +105,28 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     fresh = _fresh(gaps, events)
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
-    return Gaps(pl.concat(found), gaps)
+    pieces = pl.concat(found)
+    counted = beside.steps.spans.height
+    if beside.steps.marked_ns is None or counted >= _RECURS:
+        pieces = _tell_one_off(pieces, gaps)
+    return Gaps(pieces, gaps)
+
+
+def _tell_one_off(pieces: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Long allocations that nearly nothing like them follows."""
+    is_memory = pieces["cause"] == "allocator"
+    if not is_memory.any():
+        return pieces
+    place = gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
+    spent = pieces.select((pl.col("end_ns") - pl.col("start_ns")).alias("ns"), place.alias("gap"))
+    sums = spent.filter(is_memory).group_by("gap").agg(pl.col("ns").sum())
+    least_ns = max(LONG_CALL_NS, int(sums["ns"].max()) // _ALIKE)  # type: ignore[arg-type]
+    long = sums.filter(pl.col("ns") >= least_ns)["gap"]
+    if not 0 < long.len() < _RECURS:
+        return pieces
+    once = is_memory & place.is_in(long.implode())
+    cause = pl.when(once).then(pl.lit("start-up", CAUSE)).otherwise("cause")
+    return pieces.with_columns(cause.alias("cause"))
 
 
 def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:
@@ -108,9 +135,9 @@ def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def _fresh(gaps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Long gaps that end in a kernel of a name that was not there before."""
-    first = events.select("start_ns", "family").filter(events["text"].is_first_distinct())
-    begun = first.filter(pl.col("family") != COPY)["start_ns"]
+    """Long gaps that end in a kernel or in clearing memory, the first event of its name."""
+    first = events.select("start_ns", "kind").filter(events["text"].is_first_distinct())
+    begun = first.filter(pl.col("kind") != int(DeviceKind.COPY))["start_ns"]
     return _long(gaps).filter(pl.col("end_ns").is_in(begun.implode()))
 
 
@@ -130,7 +157,8 @@ def _explain(
     for key, same in phases.partition_by("phase", as_dict=True).items():
         rest = subtract(merge(same), loading)
         if key[0] == _HOST:
-            compiled = intersect(_long(gaps), intersect(rest, host.compiled))
+            compiling = merge_all([host.compiled, intersect(host.regions, fresh)])
+            compiled = intersect(_long(gaps), intersect(rest, compiling))
             pieces.append(compiled.with_columns(cause=pl.lit("start-up")))
             rest = subtract(rest, compiled)
             blamed = _blame_host(rest, gaps, host, beside.steps.boundaries_ns)
@@ -198,7 +226,11 @@ def _find_calls(events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     events = events.filter(is_first)
     wanted = events["correlation"].drop_nulls()
     near = launches.filter(pl.col("correlation").is_between(wanted.min(), wanted.max()))
-    return events.join(near, on="correlation", how="left", maintain_order="left")
+    # Numbers grow with time: what has a lower one than all calls was launched before the recording.
+    is_older = pl.col("correlation") < pl.lit(launches["correlation"].min(), pl.Int64)
+    call = pl.when(pl.col("call_ns").is_null() & is_older).then(_LONG_AGO).otherwise("call_ns")
+    found = events.join(near, on="correlation", how="left", maintain_order="left")
+    return found.with_columns(call.alias("call_ns"))
 
 
 def _phase(cut: pl.DataFrame, start: str, end: str, phase: str) -> pl.DataFrame:

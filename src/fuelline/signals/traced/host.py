@@ -28,9 +28,11 @@ _ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 _CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
 _BEGINS = r"BeginCapture"
+_REGIONS = r"^Torch-Compiled Region"
 _MARKS = r"^ProfilerStep"
+_JITTED = r"^PjitFunction\("
 _COMPILES = (
-    r"^Torch-Compiled Region|^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
+    r"^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
     r"|torch/_(dynamo|inductor)/\S+\(\d+\): (_compile|compile_fx|compile_to_fn|call_user_compiler)$"
     r"|triton/compiler/compiler\.py\(\d+\): compile$"
 )
@@ -62,9 +64,13 @@ class HostActivity:
     captures: pl.DataFrame
     """Moments at which calls were put into a graph instead of on the device."""
     compiled: pl.DataFrame
+    """Moments at which something was compiled."""
+    regions: pl.DataFrame
     """Moments within a call that compiles what it runs, if that is not done yet."""
     has_stacks: bool
     """Functions of Python were recorded."""
+    jitted_calls: int
+    """Of functions that JAX compiles."""
     worked_until_ns: int
     """The end of the last event that is no mark of a step."""
 
@@ -88,7 +94,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
-    seen = _HostTally(_matching(texts, _MARKS))
+    seen = _HostTally(_matching(texts, _MARKS), _matching(texts, _JITTED))
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = _outside(_numbered(part), captures)
@@ -119,8 +125,10 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         graph_launches=graphs,
         events=events,
         captures=captures,
-        compiled=_find_compiled(trace, rank, texts),
+        compiled=_find_within(trace, rank, _matching(texts, _COMPILES)),
+        regions=_find_within(trace, rank, _matching(texts, _REGIONS)),
         has_stacks=seen.has_stacks,
+        jitted_calls=seen.jitted_calls,
         worked_until_ns=seen.worked_until_ns,
     )
 
@@ -134,6 +142,9 @@ class _HostTally:
 
     marks: list[int]
     """Names of marks of steps."""
+    jitted: list[int]
+    """Names of functions that JAX compiles."""
+    jitted_calls: int = 0
     bounds_ns: list[int] = field(default_factory=list)
     worked_until_ns: int = 0
     has_stacks: bool = False
@@ -143,6 +154,8 @@ class _HostTally:
     def add(self, part: pl.DataFrame) -> None:
         """One part more."""
         self.bounds_ns += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        if self.jitted:
+            self.jitted_calls += int(part["name"].is_in(self.jitted).sum())
         ends = part["end_ns"]
         if self.marks:
             ends = ends.filter(~part["name"].is_in(self.marks))
@@ -192,8 +205,8 @@ def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.Data
     return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
 
 
-def _find_compiled(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
-    names = _matching(texts, _COMPILES)
+def _find_within(trace: Trace, rank: int, names: list[int]) -> pl.DataFrame:
+    """The set of moments within events of these names."""
     if not names:
         return nothing()
     parts = trace.parts("host", rank, ("start_ns", "end_ns", "name"))

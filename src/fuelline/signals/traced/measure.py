@@ -108,7 +108,8 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
         blame=chain_blame(culprits, found.during),
         communication=_libraries(lanes),
     )
-    signals = _signals(found, hosts, lanes, culprits, quality)
+    is_marked = steps.marked_ns is not None
+    signals = _signals(found, hosts, lanes, culprits, quality, is_marked=is_marked)
     signals = msgspec.structs.replace(
         signals,
         software=describe_software(trace, lanes, hosts),
@@ -166,7 +167,8 @@ def _describe(
     idle = account.idle
     worth = total_ns(idle) >= _WORTH_NAMING * account.wall_ns
     during = find_during(trace, lane.rank, host, idle) if worth else {}
-    frames = find_frames(trace, lane.rank, host.threads, idle) if worth else {}
+    has_stacks = worth and host.has_stacks
+    frames = find_frames(trace, lane.rank, host.threads, idle) if has_stacks else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += find_gap_causes(account, during, frames)
     found.own_work.append(measure_own_work(account, frames, is_marked=is_marked))
@@ -222,6 +224,12 @@ def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts
     )
 
 
+def _find_longest(gaps: Sequence[GapCause]) -> float:
+    """Of the stretches of idle time that a host is to blame for, in seconds."""
+    host = [gap.longest_seconds for gap in gaps if gap.part in ("launch-bound", "data wait")]
+    return max(host, default=0.0)
+
+
 def _end_ns(account: Account) -> int:
     """Of a device's last event."""
     return account.ledger.start_ns + account.ledger.wall_ns
@@ -238,6 +246,8 @@ def _signals(
     lanes: Sequence[DeviceLane],
     culprits: list[LateRank],
     quality: list[Quality],
+    *,
+    is_marked: bool,
 ) -> TraceSignals:
     accounts = found.accounts
     ledgers = [account.ledger for account in accounts]
@@ -294,6 +304,7 @@ def _signals(
         between_steps_share=cause("python between steps"),
         own_work_share=own("own work", sum(each.whole_ns for each in work)),
         preparing_share=own("preparing", prepared_ns),
+        longest_stretch=0.0 if is_marked else _find_longest(found.gaps) / (wall / 1e9 or 1.0),
         startup_share=idle("start-up"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
@@ -307,8 +318,8 @@ def _signals(
             "launches over wall",
             "count/s",
         )
-        if wall
-        else Missing(reason=doubt),
+        if wall and any(host.calls for host in hosts.values())
+        else Missing(reason=doubt or "no launching call was recorded"),
         loader=during.get("data loader", ""),
         loader_in_process=_IN_PROCESS in during.get("data loader", "")
         or "data loader" in _join_frames(found),

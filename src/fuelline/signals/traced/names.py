@@ -227,6 +227,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
             r"|CUPTI|cupti|Lazy Function Loading|profiler.*(flush|overhead)"
         ),
     ),
+    ("start-up", r"^(cuda|hip|cu)(GraphInstantiate|ModuleLoad|LibraryLoad)"),
     (
         "data loader",
         (
@@ -238,7 +239,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
         "synchronise",
         (
             r"(cuda|hip|cu)\w*Synchronize|aclrtSynchronize|^aten::(item|_local_scalar_dense|is_nonzero)$"
-            r"|StreamSync|BlockHostUntilDone|xpu.*wait|block_until_ready|BlockUntilReady|np\.asarray\(jax"
+            r"|StreamSync|BlockHostUntilDone|xpu.*wait"
         ),
     ),
     ("memcpy", r"(cuda|hip|cu|aclrt)(Memcpy|MemcpyWithStream)"),
@@ -257,6 +258,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
             r"|EventRecord|(cuda|hip|cu)(Func|Occupancy|Device|Stream|Get|Set|Event|Peek|Driver|Pointer)"
         ),
     ),
+    ("synchronise", r"block_until_ready|BlockUntilReady|np\.asarray\(jax"),
     ("operators", r"^PjitFunction|^ExecuteReplicated"),
 )
 _COMMUNICATING = re.compile(

@@ -32,6 +32,7 @@ _SIGNS: tuple[tuple[Framework, str], ...] = (
 )
 """The first that any name shows; those that are built on others stand before them."""
 _COMPILED = re.compile(r"triton_(poi|red|per|tem|for)_fused|CompiledFxGraph|CompiledFunction")
+_SEVERAL = 3
 _TRAINING = re.compile(r"Optimizer\.step|autograd::engine|[Bb]ackward|multi_tensor_apply")
 _FUSED = re.compile(r"[Ff]used_?(Adam|SGD|Lamb|Optimizer)|_fused_(adam|sgd|adagrad)", re.IGNORECASE)
 _PINNED = re.compile(r"pinned", re.IGNORECASE)
@@ -50,12 +51,19 @@ def describe_software(
     return Software(
         framework=_find_framework(texts),
         is_tpu=any(_TPU.search(chip) for chip in chips),
-        is_compiled=any(_COMPILED.search(text) for text in texts),
+        is_compiled=any(_COMPILED.search(text) for text in texts) or _is_jitted(lanes, hosts),
         is_training=any(_TRAINING.search(text) for text in texts),
         is_fused=any(_FUSED.search(text) for text in texts),
-        has_graphs=any(host.graph_launches for host in hosts.values())
+        has_graphs=any(host.graph_launches or host.captures.height for host in hosts.values())
         or any(lane.events["graph"].count() for lane in lanes),
     )
+
+
+def _is_jitted(lanes: Sequence[DeviceLane], hosts: Mapping[int, HostActivity]) -> bool:
+    """JAX that runs operation by operation calls a function for each kernel."""
+    calls = sum(host.jitted_calls for host in hosts.values())
+    events = sum(lane.events.height / max(1, len(lane.devices)) for lane in lanes)
+    return 0 < _SEVERAL * calls <= events
 
 
 def _find_framework(texts: Sequence[str]) -> Framework:

@@ -33,6 +33,7 @@ _ASKED = frozenset({*HOST_CAUSES, "python between steps"})
 _FRAME = re.compile(r"^(?P<file>[^$].*)\((?P<line>\d+)\): (?P<function>.+)$")
 _JAX_FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) (?P<function>.+)$")
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib(?:64)?/python\d[\d.]*/")
+_NOTEBOOK = "<ipython-input"
 _FRAMEWORKS = frozenset(
     word
     for words in ("torch functorch jax jaxlib flax tensorflow tensorflow_core keras triton tqdm",)
@@ -93,9 +94,9 @@ def read_frame(text: str) -> PythonFrame | None:
     """The frame that an event's name stands for; None for built-ins and modules of a model."""
     jax = _JAX_FRAME.match(text)
     found = jax or _FRAME.match(text)
-    if found is None or text.startswith("<"):
+    if found is None or (text.startswith("<") and not text.startswith(_NOTEBOOK)):
         return None
-    path = found["file"]
+    path = found["file"].replace("\\", "/")
     file = _INSTALLED.sub("", path)
     top = file.lstrip("/").partition("/")[0].removesuffix(".py")
     if jax is not None:

@@ -35,6 +35,8 @@ _COVERED = 0.9
 _DIGITS = re.compile(r"\d+")
 _MARK = ("name", "start_ns", "end_ns")
 _STEP_WORDS = re.compile(r"step|iter|batch|execute|forward|train", re.IGNORECASE)
+_OF_RUNTIMES = re.compile(r"::|PJRT|PjRt|Executable")
+"""Names that a runtime gives its own calls: one operation may be all that such a call runs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ def _read_marks(trace: Trace, rank: int) -> pl.DataFrame:
     """| family | start_ns | end_ns |: annotations whose names speak of steps."""
     texts = trace.texts(rank)
     families = {
-        name: _DIGITS.sub("#", text) for name, text in texts.items() if _STEP_WORDS.search(text)
+        name: _DIGITS.sub("#", text)
+        for name, text in texts.items()
+        if _STEP_WORDS.search(text) and not _OF_RUNTIMES.search(text)
     }
     parts = [
         part.filter(
@@ -115,13 +119,20 @@ def _by_annotation(marks: pl.DataFrame) -> TracedSteps | None:
     """An annotation that repeats; of several, the longest."""
     best: TracedSteps | None = None
     longest = 0
-    for key, same in marks.partition_by("family", as_dict=True).items():
-        spans = _between(same.sort("start_ns"))
+    for key, all_of_it in marks.partition_by("family", as_dict=True).items():
+        same = _outermost(all_of_it.sort("start_ns", -pl.col("end_ns")))
+        spans = _between(same)
         reach = int((spans["end_ns"] - spans["start_ns"]).sum()) if spans.height else 0
         if same.height >= _FEWEST and _is_even(same["start_ns"]) and reach > longest:
             best = TracedSteps(spans, "annotation", str(key[0]), _bounds(same))
             longest = reach
     return best
+
+
+def _outermost(marks: pl.DataFrame) -> pl.DataFrame:
+    """Without marks that lie within another of their name, as XLA writes them twice."""
+    reach = marks["end_ns"].cum_max().shift(1)
+    return marks.filter((marks["start_ns"] >= reach).fill_null(value=True))
 
 
 def _between(marks: pl.DataFrame) -> pl.DataFrame:

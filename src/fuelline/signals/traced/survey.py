@@ -21,6 +21,7 @@ from fuelline.timeline.intervals import merge
 
 if TYPE_CHECKING:
     from fuelline.signals.traced.collectives import TracedCollectives
+    from fuelline.signals.traced.gaps import Gaps
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
@@ -64,16 +65,13 @@ def _account_for(lane: DeviceLane, survey: Survey) -> None:
     host = read_host(survey.trace, lane.rank, correlations(lane))
     lane = lane.with_graphs(host.launches).with_blocks(host.launches)
     steps = find_steps(survey.trace, lane, host.launches)
-    windows = {
-        device: find_window(survey.trace, lane.rank, steps, lane.of(device), host)
-        for device in lane.devices
-    }
-    gaps = {
-        device: find_gaps(
-            lane.of(device), Beside(host, steps, _others(lane, device)), windows[device]
-        )
-        for device in lane.devices
-    }
+    windows: dict[int, tuple[int, int]] = {}
+    gaps: dict[int, Gaps] = {}
+    for device in lane.devices:
+        events = lane.of(device)
+        windows[device] = find_window(survey.trace, lane.rank, steps, events, host)
+        others = _others(lane, device)
+        gaps[device] = find_gaps(events, Beside(host, steps, others), windows[device])
     survey.hosts[lane.rank] = host.settled()
     del host
     survey.steps[lane.rank] = steps

@@ -52,13 +52,16 @@ def find_window(
 
 def _launched_until(events: pl.DataFrame, host: HostActivity, end_ns: int) -> pl.DataFrame:
     """Events of the steps: launched, or where that is not known begun, before the end."""
+    columns = events.select("start_ns", "end_ns", "correlation")
+    begun = columns.filter(pl.col("start_ns") <= end_ns)
+    after = columns.filter(pl.col("start_ns") > end_ns)
     late = host.launches.filter(pl.col("call_ns") > end_ns)["correlation"]
-    begun = events.select("start_ns", "end_ns", "correlation").filter(
-        (pl.col("start_ns") <= end_ns) | pl.col("correlation").is_not_null()
-    )
-    if not late.len():
-        return begun
-    return begun.filter(~pl.col("correlation").is_in(late.implode()).fill_null(value=False))
+    if late.len():
+        is_late = pl.col("correlation").is_in(late.implode()).fill_null(value=False)
+        begun = begun.filter(~is_late)
+    asked = pl.col("correlation").is_in(after["correlation"].drop_nulls().implode())
+    early = host.launches.filter(asked & (pl.col("call_ns") <= end_ns))["correlation"]
+    return pl.concat([begun, after.filter(pl.col("correlation").is_in(early.implode()))])
 
 
 def _find_steady(steps: TracedSteps) -> int:

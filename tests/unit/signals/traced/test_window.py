@@ -270,3 +270,62 @@ def test_a_copy_within_a_program_of_xla_prepares_no_input() -> None:
     number = rank.device[0].pop("correlation")
     rank.host = [event for event in rank.host if event.get("correlation") != number]
     assert value_of(signals(rank).preparing_share) == 0.0
+
+
+def test_memory_that_is_freed_once_before_a_known_kernel_is_no_habit() -> None:
+    rank = Rank()
+    for number in range(6):
+        at = (0 if number < 3 else 500) * MS + 10 * number
+        rank.kernel(at, at + 5, "conv", called=at - 1)
+    rank.call(100, 499 * MS, "cudaFree")
+    trace = signals(rank)
+    assert (value_of(trace.startup_share) or 0.0) > 0.9
+    assert value_of(trace.allocator_share) == 0.0
+
+
+def test_one_long_stretch_without_marks_is_told_as_such() -> None:
+    rank = Rank()
+    rank.kernel(0, 10, called=-1)
+    rank.kernel(50 * MS, 50 * MS + 10, called=50 * MS - 10)
+    assert signals(rank).longest_stretch == pytest.approx(1, abs=0.01)
+    rank.step(1, 0, 51 * MS)
+    assert signals(rank).longest_stretch == 0.0
+
+
+def test_a_slice_does_not_blame_its_host_for_what_was_launched_before_it() -> None:
+    rank = Rank()
+    for number, start in enumerate((0, 300, 600)):
+        rank.kernel(start, start + 100, correlation=number)
+    rank.op(0, 2000)
+    for number, start in enumerate((900, 1200), 10):
+        rank.call(start - 60, start - 55, "cudaLaunchKernel", correlation=number)
+        rank.kernel(start, start + 100, correlation=number)
+    shares = {gap.cause: gap.seconds for gap in measure(rank).answer.gaps}
+    assert shares["dependency on the device"] == pytest.approx(2 * 180e-6 + 2 * 35e-6, rel=0.01)
+
+
+def compiled(*kernels: str) -> Rank:
+    """Steps of a compiled model, in which the host takes 50 ms before a kernel."""
+    rank = Rank()
+    rank.kernel(-1000, -990, called=-1010)
+    for number, name in enumerate(kernels):
+        at = 100 * MS * number
+        rank.op(at, at + 60 * MS, f"Torch-Compiled Region: 0/{number}")
+        rank.kernel(at + 50 * MS, at + 100 * MS, name, called=at + 50 * MS - 10)
+    return rank
+
+
+def test_compiling_is_start_up_where_new_kernels_come_of_it() -> None:
+    first = signals(compiled("triton_poi_fused_add_0"))
+    again = signals(compiled(*["triton_poi_fused_add_0"] * 6))
+    assert (value_of(first.startup_share) or 0.0) > 0.4
+    assert (value_of(again.startup_share) or 0.0) < 0.1
+    assert (value_of(again.launch_share) or 0.0) > 0.3
+
+
+def test_without_calls_what_begins_after_the_last_mark_is_not_of_the_steps() -> None:
+    rank = Rank()
+    rank.step(1, 0, 10 * MS)
+    rank.kernel(0, 10 * MS, correlation=1)
+    rank.kernel(500 * MS, 600 * MS, correlation=2)
+    assert measure(rank).facts.window.seconds == pytest.approx(0.01)

@@ -52,6 +52,8 @@ class SlowPreparation:
             causes = ["data loader"]
         frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
         faster = [] if frame is None else [_faster(frame.function)]
+        if frame is None and trace.software.framework == "torch":
+            faster = [_STACKS]
         return found_in(
             self,
             facts,
@@ -62,6 +64,13 @@ class SlowPreparation:
             remedies=[prepare_beside(trace), *faster],
             on_host=True,
         )
+
+
+_STACKS = Remedy(
+    setting="record it again with Python stacks (with_stack=True)",
+    why="they show which function prepares",
+    applicability="display",
+)
 
 
 def _faster(function: str) -> Remedy:
