@@ -121,6 +121,16 @@ class DeviceClock(Hook):
             self.answer_for(fault)
         self.end(_STEP_END)
 
+    def notice_replay(self) -> None:
+        """A captured graph was replayed: on the stream that trains, whatever it was made on."""
+        if self._stream is None or not self.is_on:
+            return
+        try:
+            self._follow(self._current_stream(self._device))
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+        self.end(_STEP_END)
+
     def mark(self, place: int) -> None:
         """Queue an event on the training's stream, if this is the thread that trains."""
         if self._stream is not None and get_ident() == self._buffer.trainer:
@@ -198,8 +208,11 @@ class DeviceClock(Hook):
             return
         if device != self._device and not self._turn_to(device):
             return
-        stream = self._current_stream(device)
-        if stream != self._stream:
+        self._follow(self._current_stream(device))
+
+    def _follow(self, stream: Any) -> None:
+        """Mark this stream from now on; torch's general streams are never unequal to None."""
+        if self._stream is None or not stream == self._stream:  # noqa: SIM201 - see above
             self._stream, self._stream_id = stream, getattr(stream, "stream_id", 0)
 
     def _turn_to(self, device: torch.device) -> bool:

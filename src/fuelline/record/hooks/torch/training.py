@@ -53,6 +53,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     for owner, name, hook in (
         (getattr(torch.amp, "GradScaler", None), "step", SkippedStep(guest, step)),
         (getattr(torch.cuda, "CUDAGraph", None), "replay", Replay(guest)),
+        (getattr(getattr(torch, "accelerator", None), "Graph", None), "replay", Replay(guest)),
     ):
         original = getattr(owner, name, None)
         if original is not None:
@@ -284,6 +285,8 @@ class Replay(Hook):
         if error is None:
             number = self._graphs.find(ticket) or self._graphs.add(ticket)
             self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, _REPLAY, -1)
+            if self.guest.device_clock is not None:
+                self.guest.device_clock.notice_replay()
 
 
 def find_device(optimizer: Any) -> torch.device | None:
