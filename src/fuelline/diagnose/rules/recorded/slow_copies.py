@@ -5,8 +5,8 @@ from can be paged out, or because the call waits for the copy to end.
 Measured by: hooks on the copying methods, which see whether the source was pinned and whether the
 call was non-blocking. A copy from pageable memory goes through a buffer of the driver at a third to
 a half of the link's rate, and the host waits for it even if the call was non-blocking.
-By its own clock the accelerator may spend its time in copies that nobody waits for: they stand in the
-queue of its kernels, and a stream of their own would take them out of it.
+By its own clock the accelerator may spend its time in copies that nobody waits for: they stand in
+the queue of its kernels, and a stream of their own would take them out of it.
 Thresholds: a loss of 5 % to be listed; most of the copying time must lack what is proposed.
 Fix: `pin_memory=True` in the loader and `non_blocking=True` at the copy: one without the other does
 not help.
