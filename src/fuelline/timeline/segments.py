@@ -198,7 +198,7 @@ def _steps(events: pl.DataFrame) -> pl.DataFrame:
 
     An optimizer that steps again with neither a batch nor a backward pass in between has not
     learned anything new: a library calls it for each group of weights. A graph that is replayed is
-    a step where no optimizer is called beside it. Where nothing but steps was seen, all of them count.
+    a step where no optimizer is called beside it. Where nothing but steps was seen, all count.
     """
     turns = [Kind.WAIT, Kind.BACKWARD]
     learned = (
