@@ -182,22 +182,26 @@ class DeviceClock(Hook):
             self.answer_for(fault)
 
     def _read(self) -> None:
-        pending, buffer = self._pending, self._buffer
+        pending, keep = self._pending, self._buffer.keep
         try:
-            if self._is_capturing():
+            if self._is_capturing() or not pending[0][3].query():
                 return
-            while pending and pending[0][3].query():
+            now_ns, is_time = monotonic_ns(), False
+            while True:
                 at_ns, place, stream_id, event = pending.popleft()
                 latest = self._latest
                 if latest is not None:
                     self._latest_ns += int(latest.elapsed_time(event) * 1e6)
                     self._spare.append(latest)
                 self._latest = event
-                if buffer.keep(
-                    at_ns, monotonic_ns(), self._index, self._latest_ns, self._number, stream_id,
-                    place, _MARK_TAIL,
-                ):  # fmt: skip
-                    self.guest.spool.write_buffered()
+                is_time |= keep(
+                    at_ns, now_ns, self._index, self._latest_ns, self._number, stream_id, place,
+                    _MARK_TAIL,
+                )  # fmt: skip
+                if not pending or not pending[0][3].query():
+                    break
+            if is_time:
+                self.guest.spool.write_buffered()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
 
