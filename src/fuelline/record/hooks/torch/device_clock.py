@@ -26,7 +26,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.seam import is_tracing
-from fuelline.record.hooks.torch.training import find_device
+from fuelline.record.hooks.torch.training import HOSTS, find_device
 from fuelline.schema.wire import Kind, MarkPlace, tail
 
 __all__ = ["DeviceClock", "install"]
@@ -120,6 +120,26 @@ class DeviceClock(Hook):
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
         self.end(_STEP_END)
+
+    def notice_copy(self, copied: Any) -> None:
+        """A tensor went to a device: that of the training, where weights do not say which it is.
+
+        A job without an optimizer has no others, and one that offloads has them on the host.
+        """
+        if not self.is_on or get_ident() != self._buffer.trainer:
+            return
+        try:
+            with seam.DisableTorchFunction():
+                device = copied.device
+            if device.type not in HOSTS and self._turn_to(device):
+                self._follow(self._current_stream(device))
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+
+    @property
+    def has_device(self) -> bool:
+        """Whether it is known which device trains."""
+        return self._device is not None
 
     def notice_replay(self) -> None:
         """A captured graph was replayed: on the stream that trains, whatever it was made on."""

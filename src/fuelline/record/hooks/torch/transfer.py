@@ -148,6 +148,8 @@ class Copy(Hook):
             clock.read()
         if was_on_host:
             if clock is not None:
+                if not clock.has_device:
+                    clock.notice_copy(result)
                 clock.mark(_COPY_END)
             size_bytes, device, is_pinned = _describe(source, result)
             buffer = self.guest.spool.buffer
