@@ -111,7 +111,7 @@ class Kind(IntEnum):
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
     BACKWARD = 9  # nodes of the graph (0: not counted this time), thread cpu ns*, cpu ns* of the
-    # device's thread that runs it (0 also where no other thread does)
+    # device's thread that runs it
     STEP = 10  # stepper id, such as an optimizer's, `StepKind`, thread cpu clock ns*: a step's end
     PAUSE = 11  # bytes on disk (-1 unknown), text id of the target, `PauseKind`
     SYNC = 12  # device index (-1: the current one)
@@ -195,6 +195,7 @@ class Collective(IntEnum):
     BARRIER = 9
     GRADIENTS = 10  # all-reduces that the framework starts in a backward pass, taken together:
     # from the end of this rank's own work in it
+    SENDS = 12  # between two ranks and more, several at a time: not matched
     BUFFERS = 11  # what the framework broadcasts before a forward pass: running means and the like
 
 

@@ -34,8 +34,9 @@ _NAMES = {
 _PAUSE_NAMES = {PauseKind.CHECKPOINT: "save", PauseKind.VALIDATION: "validation"}
 _NOTES = (
     *(Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS),
-    *(Kind.CREW, Kind.NODE),
+    *(Kind.CREW, Kind.NODE, Kind.MARK),
 )
+"""What has no length, or none of the thread's own."""
 _DETAILS = {
     "samples": ((Kind.WAIT, "samples"), (Kind.FETCH, "samples")),
     "bytes": ((Kind.COPY, "size_bytes"),),

@@ -37,11 +37,12 @@ PARTS: Mapping[str, str] = {
 
 NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("collectives", "install"): ("DisableTorchFunction", "world"),
+    ("sends", "install"): ("DisableTorchFunction", "world"),
     ("ddp", "install"): (
         *("DisableTorchFunction", "world"),
         *("broadcast_coalesced", "post_forward", "queue_callback"),
     ),
-    ("device_clock", "install"): ("BaseIterator",),
+    ("device_clock", "install"): ("BaseIterator", "DisableTorchFunction"),
     ("dynamo", "install"): ("skip_code",),
     ("loader", "install"): ("BaseIterator", "DatasetKind", "DisableTorchFunction", "NUM_YIELDED"),
     ("training", "install"): ("DisableTorchFunction",),

@@ -27,7 +27,7 @@ from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Flag, Kind, StepKind, tail
 
-__all__ = ["install"]
+__all__ = ["HOSTS", "find_device", "install"]
 
 FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
@@ -36,7 +36,7 @@ _BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
 _BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
 _ERROR, _SKIPPED = int(Flag.ERROR), int(Flag.SKIPPED)
 _REPLAY = int(StepKind.REPLAY)
-_HOSTS = frozenset(("cpu", "meta"))
+HOSTS = frozenset(("cpu", "meta"))
 _ENGINE_NAME = "pt_autograd_"
 
 _running_backward = seam.running_backward
@@ -53,6 +53,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     for owner, name, hook in (
         (getattr(torch.amp, "GradScaler", None), "step", SkippedStep(guest, step)),
         (getattr(torch.cuda, "CUDAGraph", None), "replay", Replay(guest)),
+        (getattr(getattr(torch, "accelerator", None), "Graph", None), "replay", Replay(guest)),
     ):
         original = getattr(owner, name, None)
         if original is not None:
@@ -284,6 +285,8 @@ class Replay(Hook):
         if error is None:
             number = self._graphs.find(ticket) or self._graphs.add(ticket)
             self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, _REPLAY, -1)
+            if self.guest.device_clock is not None:
+                self.guest.device_clock.notice_replay()
 
 
 def find_device(optimizer: Any) -> torch.device | None:
@@ -291,7 +294,7 @@ def find_device(optimizer: Any) -> torch.device | None:
     for group in optimizer.param_groups:
         for weight in group["params"]:
             device: torch.device = weight.device
-            return None if device.type in _HOSTS else device
+            return None if device.type in HOSTS else device
     return None
 
 
