@@ -189,7 +189,7 @@ class DeviceClock(Hook):
         if device != self._device and not self._turn_to(device):
             return
         stream = self._current_stream(device)
-        if stream != self._stream:
+        if self._stream is None or not stream == self._stream:  # noqa: SIM201 - != is False for None
             self._stream = stream
 
     def _turn_to(self, device: torch.device) -> bool:
