@@ -25,7 +25,7 @@ from fuelline.pipeline.recorded import diagnose_recording
 from fuelline.schema.errors import FuellineError
 
 BAR_POINTS = 2.0
-_JUDGED = ("device_idle", "input_wait", "launch_bound")
+JUDGED = ("device_idle", "input_wait", "launch_bound")
 _CANNOT = 3
 
 
@@ -72,7 +72,7 @@ def _is_right(told: dict[str, Any]) -> bool:
         told["found"][name] is not None
         and told["true"][name] is not None
         and abs(told["found"][name] - told["true"][name]) * 100 <= BAR_POINTS
-        for name in _JUDGED
+        for name in JUDGED
     )
 
 

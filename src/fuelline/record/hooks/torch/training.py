@@ -53,6 +53,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     for owner, name, hook in (
         (getattr(torch.amp, "GradScaler", None), "step", SkippedStep(guest, step)),
         (getattr(torch.cuda, "CUDAGraph", None), "replay", Replay(guest)),
+        (getattr(getattr(torch, "accelerator", None), "Graph", None), "replay", Replay(guest)),
     ):
         original = getattr(owner, name, None)
         if original is not None:
