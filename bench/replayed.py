@@ -25,7 +25,9 @@ def main(folder: Path = TRACES) -> dict[str, Any]:
     """Replay all that can be, write the section, give the figures."""
     told = [row for path in sorted(folder.rglob("*.json.gz")) if (row := _try(path)) is not None]
     apart = {
-        name: max((points for row in told if (points := _apart(row, name)) is not None), default=None)
+        name: max(
+            (points for row in told if (points := _apart(row, name)) is not None), default=None
+        )
         for name in JUDGED
     }
     known = sum(all(_apart(row, name) is not None for name in JUDGED) for row in told)

@@ -4,11 +4,10 @@ import json
 
 import torch
 import torch.distributed as dist
+from bench import emu
+from bench.emu import collectives
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-
-import bench.emu as emu
-from bench.emu import collectives
 
 torch.set_num_threads(1)
 collectives.register()

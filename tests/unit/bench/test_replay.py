@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from bench.replay.__main__ import main
 from bench.replay.events import read_job
 from bench.replay.marks import put_marks
 from bench.replay.recording import write_recording
 from bench.replay.truth import find_truth, window_of
+
 from fuelline.ingest import load_recording, load_trace
 from fuelline.pipeline.imported import import_files
 from fuelline.schema.wire import Flag, Kind, MarkPlace
@@ -50,9 +50,7 @@ class Story:
         self._add(call, "cuda_runtime", tid, ts, call_us, correlation)
         self._add(name, cat, 7, begins, dur, {**correlation, "device": 0, "stream": 7})
 
-    def _add(
-        self, name: str, cat: str, tid: int, ts: float, dur: float, args: Any = None
-    ) -> None:
+    def _add(self, name: str, cat: str, tid: int, ts: float, dur: float, args: Any = None) -> None:
         self.events.append(
             {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
             | ({"args": args} if args else {})
@@ -162,4 +160,3 @@ def test_a_trace_without_a_loader_is_refused_with_the_reason(
     story.launch(1110, 1120, 50)
     assert main([str(write(story, tmp_path))]) == 3
     assert "shows no loader" in capsys.readouterr().err
-
