@@ -34,10 +34,10 @@ def main(folder: Path = TRACES) -> dict[str, Any]:
     figures = {
         "traces": len(told),
         "known": known,
-        **{f"{name}_worst_points": points for name, points in apart.items()},
+        **{f"{name}_worst_points": worst for name, worst in apart.items()},
         "passed": bool(told)
         and known == len(told)
-        and all(points is not None and points <= BAR_POINTS for points in apart.values()),
+        and all(worst is not None and worst <= BAR_POINTS for worst in apart.values()),
     }
     results.write_section("replayed", section(told, folder))
     print(figures)

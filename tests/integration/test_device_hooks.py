@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,7 +61,7 @@ def run(folder: Path, loop: str = LOOP, **told: Any) -> tuple[Any, Left]:
 def between_ms(left: Left, begin: MarkPlace, end: MarkPlace) -> list[float]:
     """Device time between two marks that follow each other."""
     marks = sorted(left.of(Kind.MARK))
-    pairs = zip(marks, marks[1:], strict=False)
+    pairs = itertools.pairwise(marks)
     return [
         (after[3] - before[3]) / 1e6
         for before, after in pairs

@@ -1,6 +1,7 @@
 """Two ranks on the emulated device: who waits for a slow device is told by the devices' logs."""
 
 import json
+import sys
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,6 @@ exchanges = log[log["doing"] == emu.Doing.EXCHANGE]
 waited_ms = float((exchanges["end_ns"] - exchanges["start_ns"]).sum() / 1e6)
 answer = {"summed": summed.tolist(), "pending": bool(is_pending), "waited_ms": waited_ms}
 if not rank:
-    print(json.dumps(answer), flush=True)
+    sys.stdout.write(json.dumps(answer) + "\n")
 dist.barrier()
 dist.destroy_process_group()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from bench import on_gpu
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Scripted(on_gpu.Runner):
