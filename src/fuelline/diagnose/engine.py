@@ -26,14 +26,14 @@ from fuelline.schema.diagnosis.findings import (
     StepStats,
     Verdict,
 )
-from fuelline.schema.readings import Missing, at_least, value_of
+from fuelline.schema.readings import Missing, Reading, at_least, value_of
 from fuelline.schema.units import duration, number, percent
 from fuelline.store.entry_points import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts
     from fuelline.schema.diagnosis.facts import Culprit, Facts
     from fuelline.schema.diagnosis.findings import Limit, RunSummary, Stage
     from fuelline.schema.parts import StepPart
@@ -60,7 +60,9 @@ def diagnose(
     facts = _explain_culprits(facts)
     foreign, unheard = _ask_plugins(facts, {rule.code for rule in RULES} | {HEALTHY_CODE})
     found = sorted([*_judge(facts), *foreign], key=_rank)
-    findings = [_with_price(finding, price_usd_per_hour) for finding in found]
+    findings = [
+        _with_energy(_with_price(finding, price_usd_per_hour), facts.energy) for finding in found
+    ]
     hints = {finding.code for finding in foreign if finding.confidence == "low"}
     candidates = [finding for finding in findings if finding.code not in hints]
     diagnosis = Diagnosis(
@@ -79,6 +81,7 @@ def diagnose(
         devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
         unused_devices=facts.unused_devices,
         device_budget=facts.device_budget,
+        energy=facts.energy if facts.trace is None else None,
         quality=[] if facts.trace is None else facts.trace.quality,
         tried_by=_find_trier(facts),
     )
@@ -211,6 +214,18 @@ def _with_price(finding: Finding, price: float | None) -> Finding:
     if price is None:
         return finding
     return msgspec.structs.replace(finding, lost_usd=finding.lost_seconds / 3600 * price)
+
+
+def _with_energy(finding: Finding, energy: EnergyFacts) -> Finding:
+    """Between what the accelerators draw at rest and what they draw on average."""
+    mean, least = value_of(energy.watts), value_of(energy.least_watts)
+    if mean is None or least is None:
+        return finding
+    low, high = (watts * finding.lost_seconds for watts in (min(least, mean), mean))
+    joules = Reading(
+        value=(low + high) / 2, unit="J", low=low, high=high, level=95, origin="power x time lost"
+    )
+    return msgspec.structs.replace(finding, lost_joules=joules)
 
 
 def _no_verdict(reason: str) -> Verdict:

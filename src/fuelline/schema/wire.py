@@ -192,6 +192,7 @@ class Collective(IntEnum):
     BARRIER = 9
     GRADIENTS = 10  # all-reduces that the framework starts in a backward pass, taken together:
     # from the end of this rank's own work in it
+    SENDS = 12  # between two ranks and more, several at a time: not matched
     BUFFERS = 11  # what the framework broadcasts before a forward pass: running means and the like
 
 

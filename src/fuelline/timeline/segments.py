@@ -37,6 +37,8 @@ _LASTING = [
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
+_SELDOM = 10
+"""Replays for each call of an optimizer, from which on they are the steps."""
 NO_EVENT = 0
 """The kind of a piece that no record covers: a gap between two."""
 
@@ -196,7 +198,7 @@ def _steps(events: pl.DataFrame) -> pl.DataFrame:
 
     An optimizer that steps again with neither a batch nor a backward pass in between has not
     learned anything new: a library calls it for each group of weights. A graph that is replayed is
-    a step where no optimizer is called. Where nothing but steps was seen, all of them count.
+    a step where no optimizer is called beside it. Where nothing but steps was seen, all count.
     """
     turns = [Kind.WAIT, Kind.BACKWARD]
     learned = (
@@ -205,8 +207,12 @@ def _steps(events: pl.DataFrame) -> pl.DataFrame:
         .with_columns(turn=pl.col("kind").is_in(turns).cum_sum())
     )
     steps = learned.filter(pl.col("kind") == Kind.STEP)
-    called = steps.filter(pl.col("step_kind") == StepKind.TRAIN)
-    steps = called if called.height > 1 else steps
+    is_replay = pl.col("step_kind") == StepKind.REPLAY
+    replays, called = steps.filter(is_replay), steps.filter(~is_replay)
+    begun_ns = replays["start_ns"].min()
+    still = called.filter(pl.col("start_ns") > begun_ns) if replays.height else called
+    # Before a whole step is captured an optimizer is called some times; after that no more.
+    steps = steps if still.height * _SELDOM < replays.height else called
     if steps["turn"].n_unique() <= 1:
         return steps
     return steps.unique(["turn", "owner"], keep="last", maintain_order=True)

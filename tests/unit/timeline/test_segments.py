@@ -466,6 +466,18 @@ def test_replays_of_a_graph_are_steps_where_nothing_else_steps() -> None:
     assert segments.boundaries.len() == 5
 
 
+def test_an_optimizer_that_warms_up_for_a_capture_leaves_the_steps_to_the_graph() -> None:
+    lane = Lane()
+    for _ in range(4):
+        lane.batch(2).gap(5).backward(10).optimizer(1).gap(1)
+    for _ in range(50):
+        lane.batch(2).gap(1).add(Kind.STEP, 0, 1, StepKind.REPLAY).gap(7)
+    timeline = make_timeline(lane)
+    segments = cut_segments(timeline, first_trainer(timeline))
+    assert segments is not None
+    assert segments.boundaries.len() == 54
+
+
 def test_replays_beside_an_optimizer_are_parts_of_its_step() -> None:
     lane = Lane()
     for _ in range(5):

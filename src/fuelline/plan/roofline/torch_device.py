@@ -17,10 +17,10 @@ import torch
 
 from fuelline.plan.roofline.timing import Rounds, find_spread, median_reading, rate_reading
 from fuelline.plan.roofline.torch_probes import (
-    ARRAY_BYTES,
     PRECISIONS,
     ROWS,
     SHAPES,
+    array_bytes,
     device_probes,
     math_probes,
 )
@@ -91,7 +91,7 @@ class DeviceRounds:
                 for kind in self._kinds
             ),
             rounds=len(times["launch"]),
-            array_bytes=ARRAY_BYTES,
+            array_bytes=array_bytes(device),
             measured_on=datetime.now(timezone.utc).date().isoformat(),
             notes=_notes(device),
             spread_frac=find_spread(times),
@@ -179,7 +179,10 @@ def _missing_ceiling(kind: str, why: str) -> MathCeiling:
 
 def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]) -> MathCeiling:
     wide, narrow = (_by_rows(kind, (shape,), times, amounts) for shape in SHAPES)
-    best: Signal = max((each.flops_per_s for each in (*wide, *narrow)), key=lambda each: each.value)
+    seen = [each.flops_per_s for each in (*wide, *narrow)]
+    if f"{kind} full" in times:
+        seen.append(_rate(f"{kind} full", times, amounts, "FLOP/s"))
+    best: Signal = max(seen, key=lambda each: each.value)
     rest = times[f"{kind} small"]
     small = [each / amounts[f"{kind} small"] for each in rest]
     return MathCeiling(

@@ -23,6 +23,11 @@ ARRAY_BYTES = 256 * 2**20
 """Of the bandwidth's array: several times the last cache of a socket's share."""
 POOL_BYTES = 160 * 2**20
 """Of the weights that go round, for the same reason."""
+OUTSIDE_BYTES = 2**30
+"""Of either on an accelerator: the MI300X has 256 MB of cache behind its memory."""
+FULL = 8192
+"""Rows, columns and depth of a product that fills an accelerator: 2,048 tiles of 128 x 256, for
+132 multiprocessors of an H100 or 304 of an MI300X. The model's own products have a few dozen."""
 WIDE, NARROW = (5632, 1024), (1024, 2816)
 """Outputs and inputs of the products of a small model's feed-forward layer, gate and up in one."""
 SHAPES = ("wide", "narrow")
@@ -38,14 +43,24 @@ SMALL_OPERATORS = 4
 """Of a layer in the step model: two norms with residuals, rotation with cache write, gate."""
 
 
+def array_bytes(device: str) -> int:
+    """Size of the bandwidth's array."""
+    return ARRAY_BYTES if device == "cpu" else OUTSIDE_BYTES
+
+
+def _pool_bytes(device: str) -> int:
+    return POOL_BYTES if device == "cpu" else OUTSIDE_BYTES
+
+
 def device_probes(device: str) -> list[TimedProbe]:
     """Bandwidth and dispatch."""
-    array = torch.ones(ARRAY_BYTES // 4, device=device)
+    size = array_bytes(device)
+    array = torch.ones(size // 4, device=device)
     other = torch.empty_like(array)
     one = torch.ones(1, device=device)
     return [
-        TimedProbe("read", array.sum, ARRAY_BYTES),
-        TimedProbe("copy", lambda: other.copy_(array), 2 * ARRAY_BYTES),
+        TimedProbe("read", array.sum, size),
+        TimedProbe("copy", lambda: other.copy_(array), 2 * size),
         TimedProbe("launch", lambda: one + one),
     ]
 
@@ -56,6 +71,7 @@ def math_probes(kind: str, device: str) -> list[TimedProbe]:
     weights = _make_weights(dtype, device)
     return [
         *_product_probes(kind, weights),
+        *(_full_probes(kind, dtype, device) if device != "cpu" else ()),
         *_attention_probes(kind, dtype, device),
         *_layer_probes(kind, weights),
     ]
@@ -67,7 +83,7 @@ def _random(*shape: int, dtype: torch.dtype, device: str) -> Any:
 
 def _make_weights(dtype: torch.dtype, device: str) -> list[Any]:
     pair = (math.prod(WIDE) + math.prod(NARROW)) * dtype.itemsize
-    shapes = (WIDE, NARROW) * max(2, POOL_BYTES // pair)
+    shapes = (WIDE, NARROW) * max(2, _pool_bytes(device) // pair)
     return [_random(*shape, dtype=dtype, device=device) for shape in shapes]
 
 
@@ -84,6 +100,12 @@ def _product_probes(kind: str, weights: list[Any]) -> list[TimedProbe]:
             for shape, pool in pools.items()
         ),
     ]
+
+
+def _full_probes(kind: str, dtype: torch.dtype, device: str) -> list[TimedProbe]:
+    """The product that no small one of a model reaches on a large chip."""
+    one, other = (_random(FULL, FULL, dtype=dtype, device=device) for _ in range(2))
+    return [TimedProbe(f"{kind} full", lambda: functional.linear(one, other), 2.0 * FULL**3)]
 
 
 def _goes_round(weights: list[Any], rows: int) -> Callable[[], None]:
@@ -109,7 +131,7 @@ def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[TimedP
     size = 2 * HEADS * CONTEXT * HEAD * dtype.itemsize
     caches = [
         _random(2, 1, HEADS, CONTEXT, HEAD, dtype=dtype, device=device)
-        for _ in range(max(2, POOL_BYTES // size // 2))
+        for _ in range(max(2, _pool_bytes(device) // size // 2))
     ]
     turn = itertools.cycle(caches)
     one = whole[:, :, :1]

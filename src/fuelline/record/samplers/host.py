@@ -46,6 +46,7 @@ Parse = Callable[[bytes], Values]
 
 SLOW_EVERY = 2
 """Turns between two readings of what is long to read and slow to change."""
+POWERCAP = Path("/sys/class/powercap")
 SECTOR_BYTES = 512
 """The unit of diskstats whatever the device says (Documentation/admin-guide/iostats.rst)."""
 _MIB = 1024 * 1024
@@ -104,6 +105,7 @@ class HostCounters:
             ("/proc/net/dev", parse_network),
             ("/proc/net/snmp", parse_tcp),
         ]
+        sources += list_packages()
         if has_nfs:
             slow_sources.append(("/proc/self/mountstats", parse_mountstats))
         self._stat_fd = open_kept("/proc/stat")
@@ -133,6 +135,35 @@ class HostCounters:
             return False
         self._last[name] = value
         return True
+
+
+def list_packages(folder: Path = POWERCAP) -> list[tuple[str, Parse]]:
+    """Energy counters of the host's processors (RAPL), of those that may be read."""
+    packages = sorted(folder.glob("intel-rapl:[0-9]*"))
+    return [
+        (str(each / "energy_uj"), _energy_parser(each, number))
+        for number, each in enumerate(each for each in packages if each.name.count(":") == 1)
+        if os.access(each / "energy_uj", os.R_OK)
+    ]
+
+
+def _energy_parser(package: Path, number: int) -> Parse:
+    """The counter runs over every few minutes; what is given only grows."""
+    try:
+        most_uj = int((package / "max_energy_range_uj").read_text())
+    except (OSError, ValueError):
+        most_uj = 0
+    last_uj, turns = 0, 0
+
+    def parse(content: bytes) -> Values:
+        nonlocal last_uj, turns
+        if content.strip().isdigit():
+            now_uj = int(content)
+            turns += now_uj < last_uj
+            last_uj = now_uj
+            yield f"energy.package{number}_joules", (turns * most_uj + now_uj) / 1e6
+
+    return parse
 
 
 PRESSURES = ("cpu", "io", "memory")

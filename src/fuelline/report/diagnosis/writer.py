@@ -17,7 +17,7 @@ from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.trials import AS_GOOD
-from fuelline.schema.readings import Missing
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.units import count, duration, number, percent, times
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
-    from fuelline.schema.parts import Part
+    from fuelline.schema.parts import DevicePart, Part
 
 
 _MOST_EVIDENCE = 8
@@ -45,6 +45,11 @@ PART_WORDS = {
     "sync": "synchronise",
     "undivided communication": "communication",
 }
+DEVICE_WORDS: dict[DevicePart, str] = {
+    "host-paced": "computing or waiting for launches",
+    "unknown": "not known",
+}
+_SHOWN = 0.01
 _WAITING_PARTS: tuple[Part, ...] = (
     "input",
     "epoch start",
@@ -89,7 +94,9 @@ def write_document(
             *_recommended(diagnosis, top),
             *_also_found(others),
             *_unseen(diagnosis),
+            *_device_side(diagnosis),
             *_hourly_loss(diagnosis),
+            *_energy(diagnosis),
             Statement(f"Next: {next_command}", is_whole=True),
         )
     )
@@ -279,6 +286,40 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
         return []
     hourly = losses[0] / diagnosis.window.seconds * 3600
     words = f"At {price:g} USD per hour this costs {hourly:.2f} USD per hour and accelerator."
+    return [Statement(words)]
+
+
+def _device_side(diagnosis: Diagnosis) -> list[Block]:
+    """Where the device's own time went, in one line."""
+    budget = diagnosis.device_budget
+    if budget is None:
+        return []
+    parts = sorted(budget.parts, key=budget.share_of, reverse=True)
+    shown = [
+        f"{DEVICE_WORDS.get(part, part)} {percent(budget.share_of(part))}"
+        for part in parts
+        if budget.share_of(part) >= _SHOWN
+    ]
+    return [Statement(f"By its own clock the accelerator spends: {', '.join(shown)}.")]
+
+
+def _energy(diagnosis: Diagnosis) -> list[Block]:
+    """What a step and a sample take, and what the costliest cause wastes of it."""
+    energy = diagnosis.energy
+    if energy is None or not isinstance(energy.watts, Reading):
+        return []
+    each = [
+        f"{number(signal.value)} J a {what}"
+        for what, signal in (("step", energy.joules_per_step), ("sample", energy.joules_per_sample))
+        if isinstance(signal, Reading)
+    ]
+    words = f"The accelerators draw {number(energy.watts.value)} W on average"
+    words += f": {', '.join(each)}." if each else "."
+    lost = next((finding.lost_joules for finding in diagnosis.findings), None)
+    if isinstance(lost, Reading) and diagnosis.window is not None:
+        hours = diagnosis.window.seconds / 3600
+        low, high = ((end or 0.0) / hours / 3.6e6 for end in (lost.low, lost.high))
+        words += f" The first finding wastes {number(low)} to {number(high)} kWh an hour of it."
     return [Statement(words)]
 
 

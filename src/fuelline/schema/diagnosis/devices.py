@@ -112,3 +112,16 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
     def share_of(self, name: RungName) -> Signal:
         """One rung of the ladder."""
         return next((each.share for each in self.rungs if each.rung == name), _NOT_READ)
+
+
+class EnergyFacts(Struct, frozen=True, kw_only=True):
+    """What the job's accelerators and their host drew in the window."""
+
+    watts: Signal = _NOT_READ
+    """Mean power of all accelerators of the job on this host."""
+    least_watts: Signal = _NOT_READ
+    """The least that they were seen to draw in the run: idle ones draw about that."""
+    joules_per_step: Signal = _NOT_READ
+    joules_per_sample: Signal = _NOT_READ
+    host_watts: Signal = _NOT_READ
+    """Mean power of the host's processors (RAPL), whoever used them."""

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.ceilings import Probe  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.diagnosis.demands import DemandFacts
-from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001
+from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts
 from fuelline.schema.diagnosis.findings import (  # noqa: TC001
     BudgetPart,
     DeviceBudget,
@@ -360,6 +360,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """What one batch asks of each resource; the pipeline model is fitted from these."""
     device_budget: DeviceBudget | None = None
     """Where the device's time went; None without its own clock."""
+    energy: EnergyFacts = field(default_factory=EnergyFacts)
     probe: Probe | None = None
     """What `fuelline probe` measured on the same host, of a folder that the job reads; None if it
     was never asked there."""

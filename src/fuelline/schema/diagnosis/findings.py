@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
@@ -123,6 +123,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     confidence: Literal["high", "medium", "low"] = "high"
     evidence: list[Evidence] = field(default_factory=list)
     remedies: list[Remedy] = field(default_factory=list)
+    lost_joules: Signal | None = None
+    """What the job's accelerators drew meanwhile: at least what they draw at rest, at most their
+    mean power; null where no power was read."""
 
     def __repr__(self) -> str:
         title = self.name.replace("-", " ")
@@ -337,3 +340,5 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     device_budget: DeviceBudget | None = None
     """Of a recorded run whose device had timed events: where its time went; null for others."""
+    energy: EnergyFacts | None = None
+    """Of a recorded run: what accelerators and host drew; null for imported ones."""

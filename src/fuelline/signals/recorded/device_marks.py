@@ -42,6 +42,8 @@ _NO_MARKS = Missing(reason="the device's own clock was not read; that needs time
 _PAUSING: tuple[StepPart, ...] = ("epoch start", "validation", "checkpoint", "profiler")
 _OWN: tuple[StepPart, ...] = ("loop", "garbage collection")
 """What the host does here it does not do for the device."""
+_STANDING: tuple[StepPart, ...] = ("epoch start", "checkpoint")
+"""Pauses in which the device computes nothing either."""
 _LEADS = {
     "forward": MarkPlace.BACKWARD_BEGIN,
     "backward": MarkPlace.BACKWARD_END,
@@ -152,7 +154,7 @@ def _name_stretches(stretches: pl.DataFrame, segments: StepSegments) -> pl.DataF
     is_paced = pl.col("next_lead_ns") <= pl.max_horizontal(
         pl.lit(near_ns), _LAST_KERNEL * pl.col("took_ns")
     )
-    is_own = pl.col("host_part").is_in(_OWN) & is_paced
+    is_own = pl.col("host_part").is_in([*_OWN, *_STANDING]) & is_paced
     is_wait = pl.col("ends") == MarkPlace.WAIT_END
     # After the host has waited for the device nothing is queued until it launches again.
     part = (

@@ -10,6 +10,7 @@ import polars as pl
 from fuelline.schema.diagnosis.facts import Facts, SyncFacts
 from fuelline.schema.readings import Reading
 from fuelline.signals.devices.devices import measure_devices
+from fuelline.signals.devices.energy import measure_energy
 from fuelline.signals.recorded.budget import (
     find_failed_hook,
     measure_budget,
@@ -98,9 +99,10 @@ def measure(
         hidden_frac=hidden.get("input", 0.0),
         queue_wait=queue_wait,
     )
+    steps = measure_steps(timeline, trainer, segments)
     return Facts(
         window=measure_window(timeline, segments),
-        steps=measure_steps(timeline, trainer, segments),
+        steps=steps,
         budget=budget,
         hidden_frac={
             **hidden,
@@ -122,6 +124,7 @@ def measure(
         transfer=transfer,
         demands=demands,
         device_budget=side.budget,
+        energy=measure_energy(timeline, segments, accelerators.devices, steps),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fuelline.diagnose.rules.recorded.slow_copies import SlowCopies
 from fuelline.schema.readings import Reading
 from fuelline.schema.wire import Flag, Kind, MarkPlace
 from tests.unit.builders import MS, START_NS, Lane, facts_of, make_timeline
@@ -173,6 +174,35 @@ def test_the_loops_own_code_leaves_the_device_waiting_for_the_host() -> None:
     facts = judge(job)
     assert shares(facts)["waiting for the host"] == pytest.approx(15 / 35, abs=0.02)
     assert facts.felt_frac("loop") == pytest.approx(1, abs=0.01)
+
+
+def test_starting_an_epochs_workers_is_felt_by_a_device_that_has_run_dry() -> None:
+    job = Job()
+    for _ in range(4):
+        for _ in range(10):
+            job.take(0.1).learn(5, 20).update()
+        job.wait_for_device()
+        job.iterator(100)
+    facts = judge(job.take(0.1).learn(5, 20).update())
+    assert facts.felt_frac("epoch start") == pytest.approx(1, abs=0.05)
+
+
+def test_copies_in_the_queue_of_the_kernels_are_named_though_nobody_waits_for_them() -> None:
+    job = Job()
+    for _ in range(60):
+        job.take(0.1)
+        start_ns = job.now_ns
+        job.mark(MarkPlace.COPY_BEGIN).launch(0.02, 12, kernels=1)
+        flags = Flag.PINNED | Flag.NON_BLOCKING
+        job.put(Kind.COPY, start_ns, job.now_ns - start_ns, 10_000_000, flags=flags)
+        job.mark(MarkPlace.COPY_END).learn(1, 6).update()
+        if job.free_ns - job.now_ns > 60 * MS:
+            job.now_ns = int(job.free_ns - 60 * MS)
+    facts = judge(job)
+    assert shares(facts)["copies"] == pytest.approx(12 / 18, abs=0.05)
+    finding = SlowCopies().check(facts)
+    assert finding is not None
+    assert finding.lost_share == pytest.approx(12 / 18, abs=0.05)
 
 
 def test_a_recording_without_marks_has_no_device_budget() -> None:

@@ -5,6 +5,8 @@ from can be paged out, or because the call waits for the copy to end.
 Measured by: hooks on the copying methods, which see whether the source was pinned and whether the
 call was non-blocking. A copy from pageable memory goes through a buffer of the driver at a third to
 a half of the link's rate, and the host waits for it even if the call was non-blocking.
+By its own clock the accelerator may spend its time in copies that nobody waits for: they stand in
+the queue of its kernels, and a stream of their own would take them out of it.
 Thresholds: a loss of 5 % to be listed; most of the copying time must lack what is proposed.
 Fix: `pin_memory=True` in the loader and `non_blocking=True` at the copy: one without the other does
 not help.
@@ -39,7 +41,9 @@ class SlowCopies:
         share = facts.exposed_share_of("transfer")
         is_pageable = at_least(facts.transfer.pageable_share, _MOST)
         is_blocking = at_least(facts.transfer.blocking_share, _MOST)
-        if share < LISTED_SHARE or not (is_pageable or is_blocking):
+        if not (is_pageable or is_blocking):
+            return self._check_queue(facts)
+        if share < LISTED_SHARE:
             return None
         how = (
             "from memory that is not pinned"
@@ -53,6 +57,29 @@ class SlowCopies:
             sentence=f"{percent(share)} of the time goes to copying batches to the device, {how}.",
             evidence=_evidence(facts, share),
             remedies=[_remedy(facts, is_pageable=is_pageable)],
+        )
+
+    def _check_queue(self, facts: Facts) -> Finding | None:
+        """Of copies that the host does not wait for: those between the device's own kernels."""
+        budget = facts.device_budget
+        share = 0.0 if budget is None else budget.share_of("copies")
+        if share < LISTED_SHARE:
+            return None
+        return found(
+            self,
+            facts,
+            share,
+            sentence=f"{percent(share)} of the accelerator's time goes to copying batches to it, "
+            "while it computes nothing.",
+            evidence=fact(lambda v: f"copies run at {rate(v)}", facts.transfer.bytes_per_s),
+            remedies=[
+                Remedy(
+                    setting="copy the next batch on a stream of its own (torch.cuda.Stream), and "
+                    "send smaller types: uint8 images, converted on the device",
+                    why="the copy then runs beside the kernels of the batch before",
+                    applicability="display",
+                )
+            ],
         )
 
 

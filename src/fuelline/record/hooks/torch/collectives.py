@@ -29,7 +29,15 @@ from fuelline.record.hooks.torch.batches import measure
 from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace, tail
 
-__all__ = ["Fields", "Group", "RankGroups", "install", "keep_record"]
+__all__ = [
+    "KEPT_HANDLES",
+    "Fields",
+    "Group",
+    "Handles",
+    "RankGroups",
+    "install",
+    "keep_record",
+]
 
 KEPT_HANDLES = 256
 """Asynchronous collectives whose handle may still be waited for; more are forgotten."""

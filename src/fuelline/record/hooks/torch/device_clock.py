@@ -12,10 +12,12 @@ there for ever, because freeing one would call the driver, which does not work i
 """
 
 import ctypes
+import functools
 from _thread import get_ident
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,11 +25,9 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.record.hooks.torch.training import find_device
-from fuelline.schema.wire import Kind, MarkPlace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from fuelline.schema.wire import Kind, MarkPlace, tail
 
 __all__ = ["DeviceClock", "install"]
 
@@ -38,7 +38,7 @@ FRESH_NS = 20_000
 _LOOK_EVERY = 32
 """Steps after which it is asked again which stream trains."""
 
-_MARK = int(Kind.MARK)
+_MARK_TAIL = tail(int(Kind.MARK))
 _STEP_END = int(MarkPlace.STEP_END)
 _BEGINNINGS = frozenset(
     map(
@@ -58,8 +58,8 @@ _WITHOUT_TIMING = {
 }
 """Devices whose events cannot be used, and why."""
 
-Pending = tuple[int, int, Any, Any]
-"""Host time, `MarkPlace`, stream, event."""
+Pending = tuple[int, int, int, Any]
+"""Host time, `MarkPlace`, number of the stream, event."""
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -83,7 +83,8 @@ class DeviceClock(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self._number = 0
+        self._buffer = guest.spool.buffer
+        self._number = self._index = self._stream_id = 0
         self._device: torch.device | None = None
         self._stream: Any = None
         self._begin_again()
@@ -118,13 +119,22 @@ class DeviceClock(Hook):
             self._until_look -= 1
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
-        self.read()
-        self.mark(_STEP_END)
+        self.end(_STEP_END)
+
+    def notice_replay(self) -> None:
+        """A captured graph was replayed: on the stream that trains, whatever it was made on."""
+        if self._stream is None or not self.is_on:
+            return
+        try:
+            self._follow(self._current_stream(self._device))
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+        self.end(_STEP_END)
 
     def mark(self, place: int) -> None:
         """Queue an event on the training's stream, if this is the thread that trains."""
-        if self._stream is not None and get_ident() == self.guest.trainer:
-            self._put(place, self._stream)
+        if self._stream is not None and get_ident() == self._buffer.trainer:
+            self._put(place, self._stream, self._stream_id)
 
     def mark_here(self, place: int) -> None:
         """The same on the stream that is current here, for calls that choose their own."""
@@ -135,51 +145,61 @@ class DeviceClock(Hook):
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
             return
-        self._put(place, self._stream if stream == self._stream else stream)
+        if stream == self._stream:
+            self._put(place, self._stream, self._stream_id)
+        else:
+            self._put(place, stream, getattr(stream, "stream_id", 0))
 
-    def _put(self, place: int, stream: Any) -> None:
+    def read(self) -> None:
+        """Write down the marks that the device has passed."""
+        if self._pending and self.is_on and get_ident() == self._buffer.trainer:
+            self._read()
+
+    def end(self, ticket: Any, result: Any = None, error: BaseException | None = None) -> None:
+        """`read` and `mark` at once; the ticket is the place."""
+        if self._stream is not None and self.is_on and get_ident() == self._buffer.trainer:
+            if self._pending:
+                self._read()
+            self._put(ticket, self._stream, self._stream_id)
+
+    def _put(self, place: int, stream: Any, stream_id: int) -> None:
         now_ns = monotonic_ns()
         if (
-            place in _BEGINNINGS
-            and now_ns - self._marked_ns < FRESH_NS
+            now_ns - self._marked_ns < FRESH_NS
+            and place in _BEGINNINGS
             and stream is self._marked_stream
-        ):
-            return
-        if not self.is_on or len(self._pending) >= MOST_PENDING:
+        ) or not self.is_on:
             return
         try:
-            if self._is_capturing():  # a stream that is being captured must not be touched
+            # A stream that is being captured must not be touched.
+            if len(self._pending) >= MOST_PENDING or self._is_capturing():
                 return
             event = self._spare.pop() if self._spare else self._make_event()
             event.record(stream)
-            self._pending.append((now_ns, place, stream, event))
+            self._pending.append((now_ns, place, stream_id, event))
             self._marked_ns, self._marked_stream = now_ns, stream
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
 
-    def read(self) -> None:
-        """Write down the marks that the device has passed."""
-        pending = self._pending
-        if not pending or not self.is_on or get_ident() != self.guest.trainer:
-            return
+    def _read(self) -> None:
+        pending, buffer = self._pending, self._buffer
         try:
             if self._is_capturing():
                 return
             while pending and pending[0][3].query():
-                self._tell(*pending.popleft())
+                at_ns, place, stream_id, event = pending.popleft()
+                latest = self._latest
+                if latest is not None:
+                    self._latest_ns += int(latest.elapsed_time(event) * 1e6)
+                    self._spare.append(latest)
+                self._latest = event
+                if buffer.keep(
+                    at_ns, monotonic_ns(), self._index, self._latest_ns, self._number, stream_id,
+                    place, _MARK_TAIL,
+                ):  # fmt: skip
+                    self.guest.spool.write_buffered()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
-
-    def _tell(self, at_ns: int, place: int, stream: Any, event: Any) -> None:
-        if self._latest is not None:
-            self._latest_ns += int(self._latest.elapsed_time(event) * 1e6)
-            self._spare.append(self._latest)
-        self._latest = event
-        device = self._device
-        self.guest.append(
-            _MARK, at_ns, monotonic_ns() - at_ns, (device and device.index) or 0, self._latest_ns,
-            self._number, getattr(stream, "stream_id", 0), place,
-        )  # fmt: skip
 
     def _look(self, optimizer: Any) -> None:
         """Find out where the weights are, and the stream that is current there."""
@@ -188,9 +208,12 @@ class DeviceClock(Hook):
             return
         if device != self._device and not self._turn_to(device):
             return
-        stream = self._current_stream(device)
-        if self._stream is None or not stream == self._stream:  # noqa: SIM201 - != is False for None
-            self._stream = stream
+        self._follow(self._current_stream(device))
+
+    def _follow(self, stream: Any) -> None:
+        """Mark this stream from now on; torch's general streams are never unequal to None."""
+        if self._stream is None or not stream == self._stream:  # noqa: SIM201 - see above
+            self._stream, self._stream_id = stream, getattr(stream, "stream_id", 0)
 
     def _turn_to(self, device: torch.device) -> bool:
         """Begin another clock; whether this device has one."""
@@ -207,6 +230,7 @@ class DeviceClock(Hook):
             return False
         self._begin_again()
         self._device, self._number = device, self._number + 1
+        self._index = device.index or 0
         return True
 
     def _turn_to_other(self, device: torch.device) -> str:
@@ -226,7 +250,10 @@ class DeviceClock(Hook):
 
 
 class Around(Hook):
-    """Marks before and after a call of the trainer's."""
+    """Marks before and after a call of the trainer's.
+
+    Several times a step, and so without the frames of an ordinary hook; the clock has the guard.
+    """
 
     name = "device clock around a call"
     forbids = DeviceClock.forbids
@@ -238,14 +265,18 @@ class Around(Hook):
         self._clock = clock
         self._before, self._after = int(before), int(after)
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Mark the beginning."""
-        if get_ident() != self.guest.trainer:
-            return None
-        self._clock.mark(self._before)
-        return True
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        mark, end, before, after = self._clock.mark, self._clock.end, self._before, self._after
 
-    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Mark the end."""
-        self._clock.read()
-        self._clock.mark(self._after)
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            mark(before)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                end(after)
+
+        return watched

@@ -37,6 +37,7 @@ PARTS: Mapping[str, str] = {
 
 NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("collectives", "install"): ("DisableTorchFunction", "world"),
+    ("sends", "install"): ("DisableTorchFunction", "world"),
     ("ddp", "install"): (
         *("DisableTorchFunction", "world"),
         *("broadcast_coalesced", "post_forward", "queue_callback"),

@@ -285,6 +285,8 @@ class Replay(Hook):
         if error is None:
             number = self._graphs.find(ticket) or self._graphs.add(ticket)
             self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, _REPLAY, -1)
+            if self.guest.device_clock is not None:
+                self.guest.device_clock.notice_replay()
 
 
 def find_device(optimizer: Any) -> torch.device | None:

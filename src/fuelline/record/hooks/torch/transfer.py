@@ -114,7 +114,7 @@ class Copy(Hook):
             target = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
             if target is None or type(target) is _DataType:
                 return None
-            to_host = target == "cpu" or getattr(target, "type", None) == "cpu"
+            to_host = target == "cpu" if type(target) is str else _is_host(target)
         source = args[self._source_at] if len(args) > self._source_at else kwargs.get("src")
         if type(source) not in _PLAIN_TENSORS:
             return None
@@ -124,7 +124,10 @@ class Copy(Hook):
         clock = self.guest.device_clock
         if clock is not None and (was_on_host or to_host):
             clock.mark(_COPY_BEGIN if was_on_host else _SYNC_BEGIN)
-        is_free = kwargs.get("non_blocking") or any(each is True for each in args[1:])
+        is_free = bool(kwargs and kwargs.get("non_blocking"))
+        for each in args[1:]:
+            if each is True:
+                is_free = True
         return source, was_on_host, is_free, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
@@ -176,6 +179,10 @@ class Read(Hook):
         if self.guest.lane.scaling:
             flags |= _OWN
         self.guest.append(_SYNC, start_ns, dur_ns, device, flags=flags)
+
+
+def _is_host(target: Any) -> bool:
+    return type(target) is torch.device and target.type == "cpu"
 
 
 def _is_on_host(tensor: Any) -> bool:
