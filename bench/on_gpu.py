@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPOSITORY = Path(__file__).parents[1]
 JOB = Path(__file__).with_name("on_gpu_job.py")
@@ -69,8 +72,8 @@ def measure_cost(runner: Runner, turns: int) -> list[Row]:
     """Of a step with one batch, one copy and one read value; and of each further microbatch."""
     added_us = []
     for accumulate in (1, MICROBATCHES):
-        options = ("--kind", "reads", "--small", "--steps", "1500", "--workers", "0")
-        options = (*options, "--accumulate", str(accumulate))
+        small = ("--kind", "reads", "--small", "--steps", "1500", "--workers", "0")
+        options = (*small, "--accumulate", str(accumulate))
         pairs = [
             [runner.run(*options, is_recorded=on)[0]["step_us"] for on in (True, False)]
             for _ in range(turns)
@@ -174,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     device = options.device or _find_device()
     with tempfile.TemporaryDirectory(prefix="fuelline-on-gpu-") as folder:
         runner = Runner(device, Path(folder))
-        parts = [
+        parts: list[tuple[str, Callable[[], list[Row]]]] = [
             ("cost of the hooks", lambda: measure_cost(runner, options.turns)),
             ("no harm", lambda: try_harm(runner)),
             ("device clock", lambda: compare_clock(runner)),

@@ -87,7 +87,7 @@ def _write_calls(spool: Spool, calls: list[Call], shift_ns: int) -> None:
             fields = (optimizers[call.name], 0, _UNKNOWN)
         padded = (*fields, *(0,) * (5 - len(fields)))
         length_ns = call.end_ns - call.start_ns
-        spool.append(int(call.kind), call.start_ns + shift_ns, length_ns, *padded, flags=call.flags)
+        spool.append(int(call.kind), call.start_ns + shift_ns, length_ns, *padded, call.flags)
 
 
 def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) -> None:
