@@ -28,6 +28,8 @@ TURNS = 5
 MICROBATCHES = 9
 COST_BAR_US, EACH_BAR_US, CLOCK_BAR_POINTS = 25.0, 8.0, 2.0
 _JOB_SECONDS = 180
+_STEPS, _STEPS_EMULATED = 1500, 200
+"""For the cost; the emulated device's kernels are the CPU's."""
 
 
 class Row(NamedTuple):
@@ -72,7 +74,8 @@ def measure_cost(runner: Runner, turns: int) -> list[Row]:
     """Of a step with one batch, one copy and one read value; and of each further microbatch."""
     added_us = []
     for accumulate in (1, MICROBATCHES):
-        small = ("--kind", "reads", "--small", "--steps", "1500", "--workers", "0")
+        steps = _STEPS_EMULATED if runner.device.startswith("emu") else _STEPS
+        small = ("--kind", "reads", "--small", "--steps", str(steps), "--workers", "0")
         options = (*small, "--accumulate", str(accumulate))
         pairs = [
             [runner.run(*options, is_recorded=on)[0]["step_us"] for on in (True, False)]
