@@ -85,9 +85,9 @@ def _write_calls(spool: Spool, calls: list[Call], shift_ns: int) -> None:
             fields = (0, _UNKNOWN)
         elif call.kind == Kind.STEP:
             fields = (optimizers[call.name], 0, _UNKNOWN)
-        padded = (*fields, *(0,) * (5 - len(fields)))
-        length_ns = call.end_ns - call.start_ns
-        spool.append(int(call.kind), call.start_ns + shift_ns, length_ns, *padded, call.flags)
+        a, b, c, d, e = (*fields, *(0,) * (5 - len(fields)))
+        start_ns, length_ns = call.start_ns + shift_ns, call.end_ns - call.start_ns
+        spool.append(int(call.kind), start_ns, length_ns, a, b, c, d, e, call.flags)
 
 
 def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) -> None:
