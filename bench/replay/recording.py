@@ -119,7 +119,7 @@ def _counters(
     ]
     count = max(1, round((end_ns - start_ns) / _SAMPLING_NS))
     edges = [start_ns + (end_ns - start_ns) * place // count for place in range(count + 1)]
-    for begun_ns, ended_ns in itertools.pairwise(edges):
+    for begun_ns, ended_ns in itertools.pairwise(edges if end_ns - start_ns >= count else []):
         busy_ns = _covered(job.kernels, begun_ns, ended_ns)
         share = round(100 * busy_ns / (ended_ns - begun_ns)) / 100
         values = {"util.gpu_frac": share, "job.frac": 1.0}
