@@ -18,6 +18,7 @@ PLAIN = {
     "observer_cost": "Cost of the observer",
     "watch_cost": "Cost of watching, 8 ranks x 8 workers",
     "collective_overhead": "Cost of the hooks per collective",
+    "device_overhead": "Cost of the device hooks, on stand-ins for events and copies",
     "gpu_sampling": "Cost of sampling 8 GPUs, on a stub of the driver's library",
 }
 BARS = {
@@ -32,6 +33,7 @@ BARS = {
         f"{name}.hooks_us": 10.0
         for name in ("all_reduce", "all_reduce_and_wait", "all_gather", "barrier")
     },
+    "device_overhead": {"step_us": 25.0, "microbatch_us": 8.0},
     "gpu_sampling": {"core_share": 0.01, "interval_ms": 110.0},
 }
 """At most this much, by figure."""

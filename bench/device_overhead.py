@@ -11,6 +11,7 @@ optimizer, and reads one value. The bars: 25 us a step, 8 us for each further mi
 
 from __future__ import annotations
 
+import operator
 import statistics
 import tempfile
 import time
@@ -36,21 +37,13 @@ MICROBATCHES = 5
 
 
 class Event:
-    """One that the device has passed at once."""
+    """One that the device has passed at once; its methods are C, as torch's own are."""
 
     def __init__(self, **settings: object) -> None:
         del settings
-
-    def record(self, stream: object) -> None:
-        """Queue it."""
-
-    def query(self) -> bool:
-        """Whether it was passed."""
-        return True
-
-    def elapsed_time(self, other: object) -> float:
-        """Milliseconds between the two."""
-        return 0.1
+        self.record = [].count
+        self.query = (1).__bool__
+        self.elapsed_time = operator.truth  # 1 ms
 
 
 class Job:
@@ -89,7 +82,7 @@ def main() -> dict[str, Any]:
     """Microseconds a step, and for each further microbatch."""
     torch.set_num_threads(1)
     vars(torch)["Event"] = Event
-    torch.accelerator.current_stream = lambda device: "stream"  # type: ignore[assignment]
+    torch.accelerator.current_stream = lambda device: "stream"
     for module in (training, device_clock):
         vars(module)["find_device"] = lambda optimizer: torch.device("privateuseone", 0)
     with tempfile.TemporaryDirectory() as folder:

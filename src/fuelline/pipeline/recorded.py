@@ -36,6 +36,7 @@ from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
 from fuelline.signals.recorded.work import measure_work
 from fuelline.store.probes import find_probe
+from fuelline.timeline.device_marks import cut_by_device
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
@@ -227,7 +228,8 @@ def _explain(judged: _Judged, culprit: Culprit) -> Culprit:
             segments = cut_segments(timeline, trainer)
             if segments is None:
                 continue
-            shifted = segments.shifted(host.offset.shift_ns)
+            on_device = cut_by_device(timeline, trainer, segments)
+            shifted = on_device.shifted(host.offset.shift_ns)
             sums[trainer.rank] = sum_parts(comparison, culprit, shifted)
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, segments))

@@ -26,7 +26,7 @@ enum { START, LENGTH, FIELDS_AT, FIELDS = 5, TAIL = FIELDS_AT + FIELDS, WORDS };
 /* Names below are shared with Python, in this order (tests/unit/record/test_buffer.py): the fields of a
    record as timeline/events.py has them for its kind, and the tuples of buffer.py. */
 enum wait_field { WAIT_SOURCE_ID, WAIT_SAMPLES, WAIT_SIZE_BYTES, WAIT_CPU_NS, WAIT_POSITION };
-enum backward_field { BACKWARD_GRAPH_NODES, BACKWARD_CPU_NS };
+enum backward_field { BACKWARD_GRAPH_NODES, BACKWARD_CPU_NS, BACKWARD_ENGINE_CPU_NS };
 enum step_field { STEP_STEPPER_ID, STEP_STEP_KIND, STEP_CPU_CLOCK_NS };
 enum gc_field { GC_GENERATION, GC_COLLECTED, GC_FIELDS };
 enum iterator_note { NOTE_SOURCE_ID, NOTE_BATCH_SIZE, NOTE_ENOUGH, NOTE_FIELDS };
@@ -554,7 +554,8 @@ static PyObject *finish(Quick *self, PyObject *result, const Call *call, const i
 
 static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
 {
-    static const int64_t fields[FIELDS] = {[BACKWARD_CPU_NS] = NOT_MEASURED};
+    static const int64_t fields[FIELDS] = {[BACKWARD_CPU_NS] = NOT_MEASURED,
+                                           [BACKWARD_ENGINE_CPU_NS] = NOT_MEASURED};
     PyObject *result, *error;
     Call call;
     if (!may_be_quick(self->state)) return PyObject_Call(self->otherwise, args, kwargs);

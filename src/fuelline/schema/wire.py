@@ -111,7 +111,7 @@ class Kind(IntEnum):
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
     BACKWARD = 9  # nodes of the graph (0: not counted this time), thread cpu ns*, cpu ns* of the
-    # device's thread that runs it (0 also where no other thread does)
+    # device's thread that runs it
     STEP = 10  # stepper id, such as an optimizer's, `StepKind`, thread cpu clock ns*: a step's end
     PAUSE = 11  # bytes on disk (-1 unknown), text id of the target, `PauseKind`
     SYNC = 12  # device index (-1: the current one)

@@ -8,15 +8,19 @@ second is the distance; it is tight whenever the device has run dry once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import MarkPlace
+from fuelline.schema.wire import Kind, MarkPlace
 from fuelline.timeline import events
 
 if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.timeline import Timeline
+    from fuelline.timeline.trainer import Trainer
 
 _BLOCK_NS = 500_000_000
 """Clocks drift by some 20 us a second; a block is compared with its neighbours only."""
@@ -24,6 +28,24 @@ _LATE_NS = 50_000
 """A mark cannot be passed later than the host knew of it, and not by less than this."""
 _LOOKED = (MarkPlace.WAIT_END, MarkPlace.BACKWARD_END, MarkPlace.STEP_END)
 """Just before these marks the earlier ones are looked at."""
+
+
+_FEW = 10
+_DOING: dict[int, StepPart] = {
+    MarkPlace.WAIT_END: "forward",
+    MarkPlace.COPY_END: "forward",
+    MarkPlace.BACKWARD_BEGIN: "backward",
+    MarkPlace.BACKWARD_END: "optimizer",
+    MarkPlace.STEP_END: "loop",
+}
+"""What a device works on after a mark, until another one says otherwise."""
+_STALLED: dict[int, StepPart] = {
+    MarkPlace.WAIT_END: "input",
+    MarkPlace.COPY_END: "transfer",
+    MarkPlace.PAUSE_END: "checkpoint",
+    MarkPlace.COLLECTIVE_END: "collectives",
+}
+"""What lies before a mark that ends a stall."""
 
 
 def align_marks(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
@@ -76,3 +98,35 @@ def _runs() -> pl.Expr:
     """
     took, known = pl.col("device_ns").diff(), pl.col("start_ns").diff() + pl.col("dur_ns")
     return ((took > known + _LATE_NS) | (took < 0)).fill_null(value=False).cum_sum()
+
+
+def cut_by_device(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> StepSegments:
+    """The same window cut by what the device did, where the host only queues its collectives.
+
+    What a rank is late by shows on its device then: the host goes on, and waits somewhere else.
+    Without marks the segments are those of the host.
+    """
+    queues = any(each.pid == trainer.pid and each.queues for each in timeline.processes)
+    within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
+    marks = align_marks(timeline, (pl.col("pid") == trainer.pid) & within) if queues else None
+    if marks is None or marks.height < _FEW:
+        return segments
+    clock, stream, _ = marks.group_by("clock", "stream").len().sort("len", descending=True).row(0)
+    passed_ns = pl.col("start_ns") + pl.col("lead_ns")
+    doing = pl.col("place").replace_strict(_DOING, default=None, return_dtype=pl.String)
+    ends = pl.col("place").shift(-1)
+    pieces = (
+        marks.filter((pl.col("clock") == clock) & (pl.col("stream") == stream))
+        .with_columns(doing=doing.forward_fill().fill_null("unexplained"))
+        .select(
+            start_ns=passed_ns,
+            end_ns=passed_ns.shift(-1),
+            part=ends.replace_strict(_STALLED, default=None, return_dtype=pl.String).fill_null(
+                pl.col("doing")
+            ),
+            kind=pl.lit(Kind.MARK, pl.UInt8),
+            step=pl.lit(0, pl.Int64),
+        )
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+    )
+    return replace(segments, pieces=pieces)

@@ -231,6 +231,23 @@ def test_a_job_without_the_device_gets_no_event(
     assert not stream.devices
 
 
+def test_a_copy_says_which_device_trains_where_no_weight_does(
+    installation: Installation, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that are offloaded to the host, or no optimizer at all."""
+    monkeypatch.setattr(device_clock, "find_device", lambda _: None)
+    train(stream, wait_ms=3, launch_ms=1, device_ms=10)
+    clock = installation.guest.device_clock
+    clock.notice_copy(torch.zeros(1))
+    clock.notice_copy(torch.zeros(1, device="meta"))
+    assert not clock.has_device
+    clock.notice_copy(SimpleNamespace(device=torch.device("cuda", 3)))
+    assert clock.has_device
+    train(stream, wait_ms=3, launch_ms=1, device_ms=10)
+    assert stream.made
+    assert set(stream.devices) == {torch.device("cuda", 3)}
+
+
 def test_a_forked_child_frees_no_event_of_its_parent(
     installation: Installation, stream: Stream
 ) -> None:

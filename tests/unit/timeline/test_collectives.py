@@ -3,9 +3,10 @@
 from fuelline.schema.run.recording import ProcessFacts
 from fuelline.schema.wire import Collective, Flag, Kind, MarkPlace
 from fuelline.timeline.collectives import find_arrivals, match_collectives
+from fuelline.timeline.device_marks import cut_by_device
 from fuelline.timeline.timeline import Timeline
 from fuelline.timeline.trainer import find_trainers
-from tests.unit.builders import MS, START_NS, Lane, make_timeline
+from tests.unit.builders import MS, START_NS, Lane, judge, make_timeline, spent_ms
 
 ALL_REDUCE, BROADCAST = int(Collective.ALL_REDUCE), int(Collective.BROADCAST)
 
@@ -156,3 +157,33 @@ def test_a_second_backend_for_the_host_waits_itself() -> None:
     lanes = meet(stepping(10), 100, 160), meet(stepping(20), 150, 160)
     timeline = make_timeline(*lanes, facts=rank_facts(10, 20, backend="cpu:gloo,cuda:nccl"))
     assert waits_ms(timeline) == {0: 50, 1: 0}
+
+
+def test_what_a_device_is_late_by_is_read_from_its_own_time() -> None:
+    """The host queues backward in 1 ms and goes on; its device takes 30 ms for it."""
+    lane = Lane(10)
+    free_ns = lane.now_ns
+
+    def mark(place: MarkPlace, device_ms: float = 0) -> None:
+        nonlocal free_ns
+        free_ns = max(free_ns, lane.now_ns) + int(device_ms * MS)
+        lane.put(Kind.MARK, lane.now_ns, free_ns - lane.now_ns, 0, free_ns, 1, 0, place)
+
+    for _ in range(6):
+        lane.batch(1)
+        mark(MarkPlace.WAIT_END)
+        lane.gap(1)
+        mark(MarkPlace.BACKWARD_BEGIN, 10)
+        lane.backward(1)
+        mark(MarkPlace.COLLECTIVE_BEGIN, 30)
+        meet(lane, (lane.now_ns - START_NS) / MS, (lane.now_ns - START_NS) / MS + 0.1)
+        mark(MarkPlace.COLLECTIVE_END, 5)
+        mark(MarkPlace.BACKWARD_END)
+        lane.gap(0.2).optimizer(0).gap(0.1)
+        mark(MarkPlace.STEP_END, 2)
+        lane.now_ns = free_ns  # as a blocking copy waits
+    timeline = make_timeline(lane, facts=rank_facts(10, backend="nccl"))
+    trainer, segments = judge(timeline)
+    spent = spent_ms(cut_by_device(timeline, trainer, segments))
+    assert spent["backward"] == 5 * 30
+    assert spent["collectives"] == 5 * 5

@@ -66,7 +66,7 @@ def _end_of_process(
         is_counted=True,
         events=[
             LiveEvent._make(row)
-            for row in events.filter(is_recent)
+            for row in events.filter(is_recent & (pl.col("kind") != Kind.MARK))
             .sort("end_ns")
             .select(_EVENT.get(name, name) for name in LiveEvent._fields)
             .iter_rows()

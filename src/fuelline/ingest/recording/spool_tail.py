@@ -52,9 +52,10 @@ _EVENT = struct.Struct("<QQqqq8xqIHH")
 _name_fields = partial(tuple.__new__, LiveEvent)
 """As `LiveEvent._make`, in a third of the time."""
 _KINDS = frozenset(int(kind) for kind in Kind)
-_EVENTS = _KINDS - {int(Kind.TEXT)}
-_TIMELESS = frozenset({0, int(Kind.TEXT), int(Kind.BLINDSPOT)})
-"""Records that are sound without a time."""
+_EVENTS = _KINDS - {int(Kind.TEXT), int(Kind.MARK)}
+"""Not the marks on a device: the host did nothing while one was waiting to be passed."""
+_TIMELESS = frozenset({0, int(Kind.TEXT), int(Kind.BLINDSPOT), int(Kind.MARK)})
+"""Records that are sound without a time, or whose time is of no interest."""
 _NOTED = (Kind.WORKER, Kind.TEXT, Kind.BLINDSPOT, Kind.RANK)
 """Kinds that say something for the rest of the run."""
 _NOTES = re.compile(b"[" + b"".join(re.escape(bytes([kind])) for kind in _NOTED) + b"]")

@@ -32,7 +32,11 @@ _NAMES = {
 }
 """How events are called where it is not by their kind."""
 _PAUSE_NAMES = {PauseKind.CHECKPOINT: "save", PauseKind.VALIDATION: "validation"}
-_NOTES = (Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS)
+_NOTES = (
+    *(Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS),
+    Kind.MARK,
+)
+"""What has no length, or none of the thread's own."""
 _DETAILS = {
     "samples": ((Kind.WAIT, "samples"), (Kind.FETCH, "samples")),
     "bytes": ((Kind.COPY, "size_bytes"),),

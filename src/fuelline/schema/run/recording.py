@@ -98,8 +98,9 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     """The job's own collate function; None for the framework's."""
 
 
-_QUEUEING = ("nccl", "rccl", "xccl", "hccl", "cncl", "mccl")
-"""Backends of accelerators: NVIDIA, AMD, Intel, Huawei and others; gloo and MPI wait themselves."""
+_WAITING = frozenset(("gloo", "mpi"))
+"""Backends whose calls, or waits for them, return when the exchange is done. Those of accelerators
+(nccl, xccl, hccl, ...) only put it into a stream."""
 
 
 class ProcessFacts(Struct, frozen=True, kw_only=True):
@@ -126,12 +127,18 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
 
         Then the host's times say nothing of who waits for whom.
         """
-        return any(name in self.backend.lower() for name in _QUEUEING)
+        return bool(self._backends - _WAITING)
 
     @property
     def may_wait(self) -> bool:
         """Whether it has another backend for what is in the host's memory, which does wait."""
-        return "gloo" in self.backend or "mpi" in self.backend
+        return bool(self._backends & _WAITING)
+
+    @property
+    def _backends(self) -> frozenset[str]:
+        """Of `cpu:gloo,cuda:nccl`: gloo and nccl."""
+        named = (each.rpartition(":")[2].strip().lower() for each in self.backend.split(","))
+        return frozenset(name for name in named if name)
 
 
 class TableFacts(Struct, frozen=True, kw_only=True):

@@ -233,7 +233,7 @@ def _measure_leads(marks: pl.DataFrame) -> dict[str, float]:
 def _measure_idle(
     stretches: pl.DataFrame, spent: dict[DevicePart, float], segments: StepSegments
 ) -> Signal:
-    """Of the device's time; as an interval where it is not known how much kernels take."""
+    """Of the device's time; the middle of an interval where it is not known what kernels take."""
     idle = ratio(
         stretches["rest_ns"] * stretches["is_idle"],
         stretches["took_ns"].cast(pl.Float64),
@@ -244,13 +244,14 @@ def _measure_idle(
         return idle
     pauses = _sum(stretches, (pl.col("part") == "pauses") & pl.col("is_idle"))
     waited = spent["waiting for the host"] + spent["waiting for input"]
-    value = (waited + pauses) / segments.wall_ns
+    least = (waited + pauses) / segments.wall_ns
+    unknown = spent["host-paced"] / segments.wall_ns
     half = 0.0 if idle.high is None else idle.high - idle.value
     return Reading(
-        value=min(value, 1.0),
+        value=min(least + unknown / 2, 1.0),
         unit="frac",
-        low=max(0.0, value - half),
-        high=min(1.0, value + half + spent["host-paced"] / segments.wall_ns),
+        low=max(0.0, least - half),
+        high=min(1.0, least + half + unknown),
         level=95,
         count=stretches.height,
         origin=idle.origin,

@@ -207,3 +207,14 @@ def test_copies_in_the_queue_of_the_kernels_are_named_though_nobody_waits_for_th
 
 def test_a_recording_without_marks_has_no_device_budget() -> None:
     assert facts_of(make_timeline(Lane().step().step().step())).device_budget is None
+
+
+def test_marks_are_no_time_of_the_host() -> None:
+    """They overlap whatever it did until it knew that they had been passed."""
+    job, plain = Job(), Job()
+    for lane in (job, plain):
+        for _ in range(10):
+            lane.take(3).learn(5, 20).update()
+            lane.now_ns = max(lane.now_ns, int(lane.free_ns - 60 * MS))
+    plain.rows = [row for row in plain.rows if row[2] != Kind.MARK]
+    assert facts_of(make_timeline(job)).budget == facts_of(make_timeline(plain)).budget

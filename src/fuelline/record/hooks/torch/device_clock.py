@@ -26,7 +26,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.seam import is_tracing
-from fuelline.record.hooks.torch.training import find_device
+from fuelline.record.hooks.torch.training import HOSTS, find_device
 from fuelline.schema.wire import Kind, MarkPlace, tail
 
 __all__ = ["DeviceClock", "install"]
@@ -121,6 +121,26 @@ class DeviceClock(Hook):
             self.answer_for(fault)
         self.end(_STEP_END)
 
+    def notice_copy(self, copied: Any) -> None:
+        """A tensor went to a device: that of the training, where weights do not say which it is.
+
+        A job without an optimizer has no others, and one that offloads has them on the host.
+        """
+        if not self.is_on or get_ident() != self._buffer.trainer:
+            return
+        try:
+            with seam.DisableTorchFunction():
+                device = copied.device
+            if device.type not in HOSTS and self._turn_to(device):
+                self._follow(self._current_stream(device))
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+
+    @property
+    def has_device(self) -> bool:
+        """Whether it is known which device trains."""
+        return self._device is not None
+
     def notice_replay(self) -> None:
         """A captured graph was replayed: on the stream that trains, whatever it was made on."""
         if self._stream is None or not self.is_on:
@@ -182,22 +202,26 @@ class DeviceClock(Hook):
             self.answer_for(fault)
 
     def _read(self) -> None:
-        pending, buffer = self._pending, self._buffer
+        pending, keep = self._pending, self._buffer.keep
         try:
-            if self._is_capturing():
+            if self._is_capturing() or not pending[0][3].query():
                 return
-            while pending and pending[0][3].query():
+            now_ns, is_time = monotonic_ns(), False
+            while True:
                 at_ns, place, stream_id, event = pending.popleft()
                 latest = self._latest
                 if latest is not None:
                     self._latest_ns += int(latest.elapsed_time(event) * 1e6)
                     self._spare.append(latest)
                 self._latest = event
-                if buffer.keep(
-                    at_ns, monotonic_ns(), self._index, self._latest_ns, self._number, stream_id,
-                    place, _MARK_TAIL,
-                ):  # fmt: skip
-                    self.guest.spool.write_buffered()
+                is_time |= keep(
+                    at_ns, now_ns, self._index, self._latest_ns, self._number, stream_id, place,
+                    _MARK_TAIL,
+                )  # fmt: skip
+                if not pending or not pending[0][3].query():
+                    break
+            if is_time:
+                self.guest.spool.write_buffered()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
 

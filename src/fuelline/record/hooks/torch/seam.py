@@ -42,7 +42,7 @@ NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("DisableTorchFunction", "world"),
         *("broadcast_coalesced", "post_forward", "queue_callback"),
     ),
-    ("device_clock", "install"): ("BaseIterator",),
+    ("device_clock", "install"): ("BaseIterator", "DisableTorchFunction"),
     ("dynamo", "install"): ("skip_code",),
     ("loader", "install"): ("BaseIterator", "DatasetKind", "DisableTorchFunction", "NUM_YIELDED"),
     ("training", "install"): ("DisableTorchFunction",),

@@ -27,7 +27,7 @@ from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Flag, Kind, StepKind, tail
 
-__all__ = ["install"]
+__all__ = ["HOSTS", "find_device", "install"]
 
 FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
@@ -36,7 +36,7 @@ _BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
 _BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
 _ERROR, _SKIPPED = int(Flag.ERROR), int(Flag.SKIPPED)
 _REPLAY = int(StepKind.REPLAY)
-_HOSTS = frozenset(("cpu", "meta"))
+HOSTS = frozenset(("cpu", "meta"))
 _ENGINE_NAME = "pt_autograd_"
 
 _running_backward = seam.running_backward
@@ -294,7 +294,7 @@ def find_device(optimizer: Any) -> torch.device | None:
     for group in optimizer.param_groups:
         for weight in group["params"]:
             device: torch.device = weight.device
-            return None if device.type in _HOSTS else device
+            return None if device.type in HOSTS else device
     return None
 
 

@@ -5,6 +5,7 @@ like are C methods that tensor subclasses recognise in sets and tables (`func in
 so what stands in for one equals it and hashes like it.
 """
 
+from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns
 from types import MethodDescriptorType, MethodType
@@ -17,7 +18,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
-from fuelline.schema.wire import Flag, Kind, MarkPlace
+from fuelline.schema.wire import Flag, Kind, MarkPlace, tail
 
 __all__ = ["install_copies", "install_pinning", "install_reads"]
 
@@ -31,6 +32,10 @@ _PIN, _COPY, _SYNC = int(Kind.PIN), int(Kind.COPY), int(Kind.SYNC)
 _IMPLICIT = int(Flag.IMPLICIT)
 _NON_BLOCKING, _PINNED, _ERROR = int(Flag.NON_BLOCKING), int(Flag.PINNED), int(Flag.ERROR)
 _OWN = int(Flag.OWN)
+_COPY_TAILS = tuple(
+    tuple(tail(_COPY, free | pinned) for pinned in (0, _PINNED)) for free in (0, _NON_BLOCKING)
+)
+"""By whether the call waits, and whether the memory is pinned."""
 _COPY_BEGIN, _COPY_END = int(MarkPlace.COPY_BEGIN), int(MarkPlace.COPY_END)
 _SYNC_BEGIN = int(MarkPlace.SYNC_BEGIN)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -143,10 +148,19 @@ class Copy(Hook):
             clock.read()
         if was_on_host:
             if clock is not None:
+                if not clock.has_device:
+                    clock.notice_copy(result)
                 clock.mark(_COPY_END)
             size_bytes, device, is_pinned = _describe(source, result)
-            flags = (_NON_BLOCKING if is_free else 0) | (_PINNED if is_pinned else 0)
-            self.guest.append(_COPY, start_ns, now_ns - start_ns, size_bytes, device, flags=flags)
+            buffer = self.guest.spool.buffer
+            if get_ident() != buffer.trainer:
+                flags = (_NON_BLOCKING if is_free else 0) | (_PINNED if is_pinned else 0)
+                dur_ns = now_ns - start_ns
+                self.guest.append(_COPY, start_ns, dur_ns, size_bytes, device, flags=flags)
+            elif buffer.keep(
+                start_ns, now_ns, size_bytes, device, 0, 0, 0, _COPY_TAILS[is_free][is_pinned]
+            ):
+                self.guest.spool.write_buffered()
         elif not is_free:
             device = _describe(None, source)[1]
             self.guest.append(_SYNC, start_ns, now_ns - start_ns, device, flags=_IMPLICIT)
@@ -209,7 +223,7 @@ def _describe_plainly(source: Any, result: Any) -> tuple[int, int, bool]:
         size_bytes = source.nbytes
     except RuntimeError:  # a layout without a plain size
         size_bytes = measure(source, None)[1]
-    return size_bytes, device, source.is_cpu and result.device.type != "mps" and source.is_pinned()
+    return size_bytes, device, source.is_cpu and not result.is_mps and source.is_pinned()
 
 
 class _WatchedMethod:
@@ -226,7 +240,7 @@ class _WatchedMethod:
         self.__doc__ = original.__doc__
         self._watched = watched
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return MethodDescriptorType
 
