@@ -60,6 +60,7 @@ OWN_SECTION = (
     "plan_counts",
     "plan_speed",
     "device_time",
+    "replayed",
     "roofline_cpu",
     "feed_accuracy",
     "pack_speed",

@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPOSITORY = Path(__file__).parents[1]
 JOB = Path(__file__).with_name("on_gpu_job.py")
@@ -25,6 +28,8 @@ TURNS = 5
 MICROBATCHES = 9
 COST_BAR_US, EACH_BAR_US, CLOCK_BAR_POINTS = 25.0, 8.0, 2.0
 _JOB_SECONDS = 180
+_STEPS, _STEPS_EMULATED = 1500, 200
+"""For the cost; the emulated device's kernels are the CPU's."""
 
 
 class Row(NamedTuple):
@@ -69,8 +74,9 @@ def measure_cost(runner: Runner, turns: int) -> list[Row]:
     """Of a step with one batch, one copy and one read value; and of each further microbatch."""
     added_us = []
     for accumulate in (1, MICROBATCHES):
-        options = ("--kind", "reads", "--small", "--steps", "1500", "--workers", "0")
-        options = (*options, "--accumulate", str(accumulate))
+        steps = _STEPS_EMULATED if runner.device.startswith("emu") else _STEPS
+        small = ("--kind", "reads", "--small", "--steps", str(steps), "--workers", "0")
+        options = (*small, "--accumulate", str(accumulate))
         pairs = [
             [runner.run(*options, is_recorded=on)[0]["step_us"] for on in (True, False)]
             for _ in range(turns)
@@ -112,23 +118,31 @@ def compare_clock(runner: Runner) -> list[Row]:
         )
         true = told["device_idle"] if told["device_idle"] is not None else _idle_of(trace)
         found = _idle_found(folder)
-        apart = None if found is None else 100 * abs(found - true)
-        said = "unknown" if found is None else f"{100 * found:.1f} %"
-        is_good = apart is not None and apart <= CLOCK_BAR_POINTS
-        measured = f"{said}, true {100 * true:.1f} %"
-        rows.append(Row(f"device idle, {kind} job", measured, "2 points", is_good))
+        rows.append(_clock_row(f"device idle, {kind} job", found, true))
     return rows
 
 
-def _idle_found(folder: Path) -> float | None:
+def _clock_row(figure: str, found: tuple[float, float] | None, true: float) -> Row:
+    """Good if the truth is within two points of what was found, which may be an interval."""
+    if found is None:
+        return Row(figure, f"unknown, true {100 * true:.1f} %", "2 points", is_good=False)
+    low, high = (100 * share for share in found)
+    said = f"{low:.1f} %" if high - low < 1 else f"{low:.1f} to {high:.1f} %"
+    is_good = low - CLOCK_BAR_POINTS <= 100 * true <= high + CLOCK_BAR_POINTS
+    return Row(figure, f"{said}, true {100 * true:.1f} %", "2 points", is_good)
+
+
+def _idle_found(folder: Path) -> tuple[float, float] | None:
+    """From least to most: without the driver's counters launches and kernels are not divided."""
     told = subprocess.run(
         [*FUELLINE, "diagnose", str(folder), "--json"], capture_output=True, text=True, check=False
     )
     budget = json.loads(told.stdout).get("device_budget")
     if budget is None:
         return None
-    idle = ("waiting for input", "waiting for the host", "pauses")
-    return float(sum(budget["parts"][part] for part in idle) / budget["seconds"])
+    parts, whole = budget["parts"], budget["seconds"]
+    least = sum(parts[part] for part in ("waiting for input", "waiting for the host", "pauses"))
+    return least / whole, (least + parts["host-paced"]) / whole
 
 
 def _idle_of(trace: Path) -> float:
@@ -174,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     device = options.device or _find_device()
     with tempfile.TemporaryDirectory(prefix="fuelline-on-gpu-") as folder:
         runner = Runner(device, Path(folder))
-        parts = [
+        parts: list[tuple[str, Callable[[], list[Row]]]] = [
             ("cost of the hooks", lambda: measure_cost(runner, options.turns)),
             ("no harm", lambda: try_harm(runner)),
             ("device clock", lambda: compare_clock(runner)),

@@ -108,7 +108,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 def _list_contexts(device: torch.device) -> list[int]:
     """Devices that this process has used, each of which keeps memory for it."""
     if device.type == "emu":
-        return list(torch.emu.contexts())  # type: ignore[attr-defined]
+        return list(torch.emu.contexts())
     has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda _: False)
     return [index for index in range(torch.accelerator.device_count()) if has_context(index)]
 

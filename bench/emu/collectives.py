@@ -1,6 +1,6 @@
 """Collectives of the emulated device, as NCCL's: the host only queues them.
 
-`dist.init_process_group("emuccl")`. A collective starts when the stream that it was called on gets
+`dist.init_process_group("emunccl")`. A collective starts when the stream that it was called on gets
 there, lasts until every rank's device has come and the data has been exchanged, and runs on a
 stream of its own; `wait()` makes the current stream wait and returns at once. The data really goes
 over gloo, in a thread, once this rank's device has arrived: a slow network is as slow as it is, and
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 
 from bench.emu import library
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME", "register"]
 
-NAME = "emuccl"
+NAME = "emunccl"
 _CALLS = {
     **{name: name for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")},
     **{name: name for name in ("allgather", "gather", "scatter", "reduce_scatter", "alltoall")},
@@ -57,13 +57,13 @@ class Group(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        inner = dist.PrefixStore("emuccl", store)
+        inner = dist.PrefixStore(NAME, store)
         self._gloo = dist.ProcessGroupGloo(inner, rank, size, timeout)
         self._stream: torch.Stream | None = None
         self._size = size
         self._gbps = float(os.environ.get("EMU_EXCHANGE_GBPS", "0"))
         self._queued: queue.SimpleQueue[tuple[int, int, Callable[[], Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._exchange, name="emuccl", daemon=True).start()
+        threading.Thread(target=self._exchange, name=NAME, daemon=True).start()
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """As `dist.get_backend` says it."""

@@ -21,7 +21,8 @@ class Stream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Self:
         """As torch.cuda.Stream is made."""
-        return super().__new__(cls, _as_device(device), priority=priority, **kwargs)
+        made: Self = super().__new__(cls, _as_device(device), priority=priority, **kwargs)
+        return made
 
 
 class Event:

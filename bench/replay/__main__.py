@@ -25,7 +25,7 @@ from fuelline.pipeline.recorded import diagnose_recording
 from fuelline.schema.errors import FuellineError
 
 BAR_POINTS = 2.0
-_JUDGED = ("device_idle", "input_wait", "launch_bound")
+JUDGED = ("device_idle", "input_wait", "launch_bound")
 _CANNOT = 3
 
 
@@ -72,7 +72,7 @@ def _is_right(told: dict[str, Any]) -> bool:
         told["found"][name] is not None
         and told["true"][name] is not None
         and abs(told["found"][name] - told["true"][name]) * 100 <= BAR_POINTS
-        for name in _JUDGED
+        for name in JUDGED
     )
 
 
@@ -83,6 +83,8 @@ def _table(told: dict[str, Any]) -> str:
         true, found = told["true"][name], told["found"][name]
         apart = "" if None in (true, found) else f"{100 * (found - true):+8.1f}"
         lines.append(f"{name:14} {_percent(true):>8} {_percent(found):>8} {apart:>8}")
+    if not told["steps"]:
+        lines.append("No optimizer steps: our hooks put no events on the device of such a job.")
     return "\n".join(lines)
 
 

@@ -85,9 +85,9 @@ def _write_calls(spool: Spool, calls: list[Call], shift_ns: int) -> None:
             fields = (0, _UNKNOWN)
         elif call.kind == Kind.STEP:
             fields = (optimizers[call.name], 0, _UNKNOWN)
-        padded = (*fields, *(0,) * (5 - len(fields)))
-        length_ns = call.end_ns - call.start_ns
-        spool.append(int(call.kind), call.start_ns + shift_ns, length_ns, *padded, flags=call.flags)
+        a, b, c, d, e = (*fields, *(0,) * (5 - len(fields)))
+        start_ns, length_ns = call.start_ns + shift_ns, call.end_ns - call.start_ns
+        spool.append(int(call.kind), start_ns, length_ns, a, b, c, d, e, call.flags)
 
 
 def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) -> None:
@@ -119,7 +119,7 @@ def _counters(
     ]
     count = max(1, round((end_ns - start_ns) / _SAMPLING_NS))
     edges = [start_ns + (end_ns - start_ns) * place // count for place in range(count + 1)]
-    for begun_ns, ended_ns in itertools.pairwise(edges):
+    for begun_ns, ended_ns in itertools.pairwise(edges if end_ns - start_ns >= count else []):
         busy_ns = _covered(job.kernels, begun_ns, ended_ns)
         share = round(100 * busy_ns / (ended_ns - begun_ns)) / 100
         values = {"util.gpu_frac": share, "job.frac": 1.0}

@@ -9,8 +9,8 @@ from bench.zoo.rank_cases import IMBALANCE
 
 LAUNCH: Pair = ("compute", "launch")
 STARVED: Pair = ("transform", "parallelism")
-SLOW_LOADER = "--workers 1 --prepare-us 1600 --kernel-us 100"
-"""50 ms for a batch of 32, against 20 ms of the device."""
+SLOW_LOADER = "--workers 1 --prepare-us 3200 --kernel-us 100"
+"""35 ms for a batch of 32, against 15 ms of the device."""
 
 LAUNCHES = [
     Case(
@@ -79,7 +79,7 @@ STARVING = [
         name="gpu-starved-amp",
         sentence="One worker is too slow for a job with mixed precision and scaled gradients.",
         job="gpu",
-        args="--workers 1 --prepare-us 1600 --kernel-us 60 --amp",
+        args="--workers 1 --prepare-us 4000 --kernel-us 60 --amp",
         truth=(STARVED,),
         without="--prepare-us 10",
     ),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from tests.emulated import ask_emulated
+from tests.emulated import REPOSITORY, ask_emulated
+from tests.integration.harness import JOBS
 
 pytestmark = pytest.mark.torch
 
@@ -293,3 +298,21 @@ def test_a_forked_child_may_neither_use_the_device_nor_free_what_belongs_to_it()
         answer = [os.waitstatus_to_exitcode(in_child(action)) for action in (use, free)]
     """)
     assert told == [7, -6]
+
+
+def test_collectives_are_queued_and_the_fast_device_waits_in_them() -> None:
+    ask_emulated("answer = None")  # builds the device, or skips
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    told = subprocess.run(
+        [sys.executable, *launcher, str(JOBS / "emulated_ranks.py")],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    fast = json.loads(next(x for x in told.stdout.splitlines() if x.startswith("{")))
+    assert fast["summed"] == [3.0] * 4
+    assert fast["pending"]
+    assert fast["waited_ms"] >= 3 * 250

@@ -171,8 +171,8 @@ def train(args: argparse.Namespace) -> None:
 
 def account(args: argparse.Namespace, device: torch.device, started_ns: int, steps: int) -> None:
     """The last line of output: what the device did since."""
-    if torch.emu.contexts() != [device.index or 0]:  # type: ignore[attr-defined]
-        raise SystemExit(f"devices {torch.emu.contexts()} were used")  # type: ignore[attr-defined]
+    if torch.emu.contexts() != [device.index or 0]:
+        raise SystemExit(f"devices {torch.emu.contexts()} were used")
     ended_ns = time.monotonic_ns()
     wall_ns = ended_ns - started_ns
     truth = {

@@ -68,7 +68,7 @@ class Clock:
             length_s += self.args.jitter_ms / 1000 * self._draw(self._own_rng)
         self.busy_s += length_s
         if ON_EMU and part != "logging":
-            torch.emu.kernel(length_s * 1000)  # type: ignore[attr-defined]
+            torch.emu.kernel(length_s * 1000)
         else:
             time.sleep(length_s)
 
@@ -132,7 +132,8 @@ class Prepared(TensorDataset):
         value = index
         while self.sample_s and time.thread_time() < until_s:
             value = sum((value * 31 + each) % 65_521 for each in range(50))
-        return super().__getitem__(index)
+        row: tuple[Tensor, ...] = super().__getitem__(index)
+        return row
 
 
 class Saver:
@@ -248,11 +249,13 @@ def main() -> None:
     parser.add_argument("--save-mb", type=float, default=200.0)
     parser.add_argument("--log-every", type=int, default=10)
     args = parser.parse_args()
+    backend = "gloo"
     if ON_EMU:
         from bench.emu import collectives
 
         collectives.register()
-    dist.init_process_group(collectives.NAME if ON_EMU else "gloo")
+        backend = collectives.NAME
+    dist.init_process_group(backend)
     train(args)
     dist.destroy_process_group()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from bench.zoo.cases import CASES
 from bench.zoo.gpu_cases import GPU_CASES
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from bench import on_gpu
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Scripted(on_gpu.Runner):
@@ -55,3 +56,11 @@ def test_the_table_can_be_pasted() -> None:
         "| --- | --- | --- | --- |",
         "| hooks | 9 us | at most 25 us | ok |",
     ]
+
+
+def test_what_the_clock_leaves_open_is_an_interval_and_the_truth_must_be_in_it() -> None:
+    assert on_gpu._clock_row("idle", (0.10, 0.10), 0.11).is_good
+    assert not on_gpu._clock_row("idle", (0.10, 0.10), 0.15).is_good
+    row = on_gpu._clock_row("idle", (0.17, 0.95), 0.87)
+    assert (row.measured, row.is_good) == ("17.0 to 95.0 %, true 87.0 %", True)
+    assert on_gpu._clock_row("idle", None, 0.5).is_good is False

@@ -7,7 +7,10 @@ from bench.results import write_section
 from bench.zoo.cases import CASES
 from bench.zoo.job import JobError, read_account
 
-STAGES = {"read", "fetch", "decode", "transform", "collate", "handoff", "compute", "pause", "sync"}
+STAGES = {
+    *("read", "fetch", "decode", "transform", "collate", "handoff"),
+    *("transfer", "compute", "pause", "sync"),
+}
 
 
 def test_there_are_enough_cases_and_their_names_are_unique() -> None:

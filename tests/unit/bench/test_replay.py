@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
-
 from bench.replay.__main__ import main
 from bench.replay.events import read_job
 from bench.replay.marks import put_marks
 from bench.replay.recording import write_recording
 from bench.replay.truth import find_truth, window_of
+
 from fuelline.ingest import load_recording, load_trace
 from fuelline.pipeline.imported import import_files
 from fuelline.schema.wire import Flag, Kind, MarkPlace
@@ -50,7 +51,7 @@ class Story:
         self._add(call, "cuda_runtime", tid, ts, call_us, correlation)
         self._add(name, cat, 7, begins, dur, {**correlation, "device": 0, "stream": 7})
 
-    def _add(
+    def _add(  # noqa: PLR0917 - the fields of an event
         self, name: str, cat: str, tid: int, ts: float, dur: float, args: Any = None
     ) -> None:
         self.events.append(
@@ -146,7 +147,7 @@ def test_the_recording_has_the_calls_the_marks_and_the_drivers_counters(
     marks = write_recording(job, tmp_path / "run", "made-up", with_counters=True)
     timeline = load_recording(tmp_path / "run")
     assert isinstance(timeline, Timeline)
-    assert events.batches(timeline).height == STEPS
+    assert events.batches(timeline, pl.lit(value=True)).height == STEPS
     assert timeline.table("events").filter(kind=int(Kind.MARK)).height == len(marks)
     shares = timeline.table("devices").filter(name="util.gpu_frac")["value"].to_list()
     assert shares
@@ -162,4 +163,3 @@ def test_a_trace_without_a_loader_is_refused_with_the_reason(
     story.launch(1110, 1120, 50)
     assert main([str(write(story, tmp_path))]) == 3
     assert "shows no loader" in capsys.readouterr().err
-
