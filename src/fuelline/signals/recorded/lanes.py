@@ -85,7 +85,9 @@ def _workers(
     alive = _count_alive(fetched, segments, bins)
     whole_ns = [segments.wall_ns / bins * max(1, count) for count in alive]
     shares = {
-        part: [min(1.0, float(ns) / most) for ns, most in zip(spread[part], whole_ns, strict=True)]
+        part: [
+            min(1.0, ns / most) for ns, most in zip(spread[part].to_list(), whole_ns, strict=True)
+        ]
         for part in parts
     }
     blocked = shares.pop("blocked")
