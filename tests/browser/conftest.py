@@ -34,7 +34,7 @@ def browser() -> Iterator[Any]:
 def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Opens a page from disk; at the end nothing was asked of a network and nothing went wrong."""
     wrong: list[str] = []
-    contexts = []
+    contexts: list[Any] = []
 
     def open_page(html: str, size: str = "wide", scheme: str = "light", **more: Any) -> Any:
         file = tmp_path / f"{len(contexts)}.html"
@@ -48,7 +48,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         page.on("console", lambda said: wrong.append(f"console: {said.text}"))
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
         page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda asked: _is_own(asked.url) or wrong.append(f"asked {asked.url}"))
+        page.on("request", lambda asked: wrong.extend(_name_foreign(asked.url)))
         page.goto(file.as_uri())
         return page
 
@@ -58,5 +58,5 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     assert wrong == []
 
 
-def _is_own(url: str) -> bool:
-    return url.startswith("file:")
+def _name_foreign(url: str) -> list[str]:
+    return [] if url.startswith("file:") else [f"asked {url}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -32,22 +33,21 @@ class Client:
     cookie = ""
 
     def ask(self, path: str) -> tuple[int, http.client.HTTPMessage, str]:
-        connection = http.client.HTTPConnection(self.parts.netloc, timeout=60)
-        connection.request("GET", path, headers={"cookie": self.cookie})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read().decode()
+        with closing(http.client.HTTPConnection(self.parts.netloc, timeout=60)) as connection:
+            connection.request("GET", path, headers={"cookie": self.cookie})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
 
     def runs(self, query: str = "") -> list[dict]:
         return json.loads(self.ask(f"/api/runs?{query}")[2])["runs"]
 
     def follow(self, path: str) -> Iterator[dict]:
-        connection = http.client.HTTPConnection(self.parts.netloc, timeout=60)
-        connection.request("GET", path, headers={"cookie": self.cookie})
-        answer = connection.getresponse()
-        while line := answer.readline().decode():
-            if line.startswith("data: "):
-                yield json.loads(line.removeprefix("data: "))
-        connection.close()
+        with closing(http.client.HTTPConnection(self.parts.netloc, timeout=60)) as connection:
+            connection.request("GET", path, headers={"cookie": self.cookie})
+            with connection.getresponse() as answer:
+                while line := answer.readline().decode():
+                    if line.startswith("data: "):
+                        yield json.loads(line.removeprefix("data: "))
 
 
 def wait_for(client: Client, count: int, query: str = "") -> list[dict]:

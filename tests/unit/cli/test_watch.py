@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -56,6 +57,18 @@ def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
         assert "ended with exit code 0 after 1 min 0 s" in said
         assert "4711        8" in said
         assert said.endswith("The diagnosis: fuelline diagnose 20260101-ended\n")
+
+
+def test_for_programs_there_is_a_snapshot_a_line_until_the_job_has_ended(
+    capsys: Capture, store: Path
+) -> None:
+    make_run(store, "20260101-ended", ended_ns=RUN.ended_ns, exit_code=0)
+    for words in (["watch", "--json"], ["watch", "--json", "--once"]):
+        assert main(words) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        told = json.loads(line)
+        assert told["state"] == "ended"
+        assert [rank["pid"] for rank in told["ranks"]] == [4711]
 
 
 @pytest.mark.parametrize(

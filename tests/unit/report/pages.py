@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
+from typing import Any
 
 import msgspec
 
@@ -76,7 +77,7 @@ def drawn() -> Drawn:
     )
 
 
-def find(answer: object, path: str) -> object:
+def find(answer: Any, path: str) -> Any:
     for step in path.split("/"):
         answer = answer[int(step)] if isinstance(answer, list) else answer[step]
     return answer

@@ -95,7 +95,7 @@ def act(options: argparse.Namespace) -> int:
         note_run(each, name)
         print(clean(f"Imported into {each}{_count(*pipeline.list_parts(each))}"), flush=True)
     if len(made) > 1:
-        _tell_apart(made)
+        _tell_apart(made, page=options.html)
     elif options.no_diagnose and options.html is None:
         print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
     else:
@@ -126,14 +126,15 @@ def _count(files: int, ranks: list[int]) -> str:
 _MOST_RANKS = 8
 
 
-def _tell_apart(made: list[Path]) -> None:
-    """Of files that are several jobs, or several times of one."""
+def _tell_apart(made: list[Path], page: Path | None) -> None:
+    """Of files that are several jobs, or several times of one; a page shows one of them."""
     words = [shlex.quote(name_run(each)) for each in made]
     print(
         "\nThe files do not overlap in time or belong to different process groups, so they are\n"
         f"not ranks of one job: they are {len(made)} runs, the earliest first."
     )
-    print(clean(f"\nNext: fuelline compare {words[0]} {words[-1]}"))
+    more = "" if page is None else f" --html {shlex.quote(str(page))}"
+    print(clean(f"\nNext: fuelline compare {words[0]} {words[-1]}{more}"))
 
 
 class _Bar:

@@ -250,9 +250,10 @@ def _conclude(
     if reporter is not None:
         reporter.finish()
     if options.node_rank is not None:
+        more = "" if options.html is None else f" --html {shlex.quote(str(options.html))}"
         say(
             f"this host's part is in {run_dir}. When all hosts have ended: "
-            f"fuelline diagnose {options.run_dir}"
+            f"fuelline diagnose {options.run_dir}{more}"
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from fuelline.schema.errors import FuellineError
 from fuelline.store.listing import describe
 from fuelline.store.runs import list_known
 
@@ -92,7 +93,7 @@ class RunShelf:
         while not self._over.is_set():
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - a store that is gone for a while must not end the list
+            except (FuellineError, OSError):  # the store is gone, for a while perhaps
                 self._left = 0
             self._over.wait(REST_S)
 

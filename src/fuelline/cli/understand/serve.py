@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 PORT = 8123
 _LOOPBACK = "127.0.0.1"
+_DESCRIPTION = """\
+Show all runs in a browser: their reports, any two compared, running jobs live.
+For this machine alone, unless you say otherwise; never without a token.
+"""
 _EPILOG = """\
 examples:
   fuelline serve                    opens the list of runs in your browser
@@ -33,8 +37,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "serve",
         help="show the pages of all runs in a browser, running ones live",
-        description="Show all runs in a browser: their reports, any two compared, running jobs "
-        "live. For this machine alone, unless you say otherwise, and never without a token.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

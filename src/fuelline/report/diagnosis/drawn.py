@@ -72,17 +72,18 @@ def summarise_verdict(
 def _list_figures(diagnosis: Diagnosis, top: Finding | None) -> list[Figure]:
     """The cost in time and money, or how well it goes; then the pace."""
     found: list[Figure] = []
+    reached = diagnosis.verdict.share_of_wall
     if top is not None:
-        place = diagnosis.findings.index(top)
-        path = f"findings/{place}"
-        lost = duration(top.lost_seconds)
-        share = Figure("of the time lost", percent(top.lost_share), f"{path}/lost_share",
-                       top.lost_share)  # fmt: skip
-        found = [share, Figure("lost in this run", lost, f"{path}/lost_seconds", top.lost_seconds)]
-        found += _list_money(diagnosis, top, path)
-    elif diagnosis.verdict.share_of_wall is not None:
-        share = diagnosis.verdict.share_of_wall
-        found = [Figure("of the time in the steps", percent(share), "verdict/share_of_wall", share)]
+        path = f"findings/{diagnosis.findings.index(top)}"
+        share, lost_s = top.lost_share, top.lost_seconds
+        found = [
+            Figure("of the time lost", percent(share), f"{path}/lost_share", share),
+            Figure("lost in this run", duration(lost_s), f"{path}/lost_seconds", lost_s),
+            *_list_money(diagnosis, top, path),
+        ]
+    elif reached is not None:
+        words = percent(reached)
+        found = [Figure("of the time in the steps", words, "verdict/share_of_wall", reached)]
     steps = diagnosis.steps
     if steps.samples_per_s is not None:
         pace = number(steps.samples_per_s)
@@ -166,7 +167,8 @@ def tell_story(picture: RunPicture | None) -> list[Block]:
     """Steps and machine over time."""
     if picture is None:
         return []
-    words = {**{part: PART_WORDS.get(part, part) for part in picture.levels[0].parts_us}, **_WORDS}
+    parts: list[str] = list(picture.levels[0].parts_us)
+    words = {**{part: PART_WORDS.get(part, part) for part in parts}, **_WORDS}
     waiting = frozenset(str(part) for part in WAITING_PARTS)
     story = Story(picture, words, waiting, _tabulate(picture))
     notes = []

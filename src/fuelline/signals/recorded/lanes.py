@@ -6,6 +6,7 @@ in which nothing was read holds None: a gap in the drawing, not a zero.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -85,7 +86,9 @@ def _workers(
     alive = _count_alive(fetched, segments, bins)
     whole_ns = [segments.wall_ns / bins * max(1, count) for count in alive]
     shares = {
-        part: [min(1.0, ns / most) for ns, most in zip(spread[part], whole_ns, strict=True)]
+        part: [
+            min(1.0, ns / most) for ns, most in zip(spread[part].to_list(), whole_ns, strict=True)
+        ]
         for part in parts
     }
     blocked = shares.pop("blocked")
@@ -155,12 +158,13 @@ def _count_alive(fetched: pl.DataFrame, segments: StepSegments, bins: int) -> li
         pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("dur_ns")).max().alias("end_ns")
     )
     width = segments.wall_ns / bins
-    begins = [int((start - segments.start_ns) // width) for start in lives["start_ns"]]
-    ends = [int((end - segments.start_ns) // width) for end in lives["end_ns"]]
-    return [
-        sum(begin <= number <= end for begin, end in zip(begins, ends, strict=True))
-        for number in range(bins)
-    ]
+    first = ((lives["start_ns"] - segments.start_ns) / width).floor().clip(0, bins - 1)
+    last = ((lives["end_ns"] - segments.start_ns) / width).floor().clip(0, bins - 1)
+    changes = [0] * (bins + 1)
+    for begin, end in zip(first.cast(pl.Int64), last.cast(pl.Int64), strict=True):
+        changes[begin] += 1
+        changes[end + 1] -= 1
+    return list(accumulate(changes[:bins]))
 
 
 def _spread(
@@ -227,30 +231,32 @@ def _memory(timeline: Timeline, segments: StepSegments, bins: int) -> Lane | Non
     rows = _within(timeline.table("processes"), segments).filter(pl.col("rss_bytes") >= 0)
     series: dict[str, list[float | None]] = {}
     if rows.height:
-        held = (
-            rows.with_columns(at=_bin(segments, bins))
-            .group_by("at", "pid")
-            .agg(pl.col("rss_bytes").last())
-        )
-        grid = pl.DataFrame({"at": range(bins)}, schema={"at": pl.Int64}).join(
-            held.select(pl.col("pid").unique()), how="cross"
-        )
-        first, last = pl.col("rss_bytes").forward_fill(), pl.col("rss_bytes").backward_fill()
-        filled = (
-            grid.join(held, on=["at", "pid"], how="left")
-            .sort("pid", "at")
-            .with_columns(
-                pl.when(last.over("pid").is_not_null()).then(first.over("pid")).alias("rss_bytes")
-            )
-        )
-        sums = filled.group_by("at").agg(pl.col("rss_bytes").sum()).sort("at")
-        series["held"] = [_rounded(each) if each else None for each in sums["rss_bytes"]]
+        series["held"] = _held(rows, segments, bins)
     free = _within(timeline.table("host"), segments).filter(
         pl.col("name") == "memory.available_bytes"
     )
     if free.height:
         series["free"] = _mean(free, segments, bins)
     return Lane(name="memory", unit="bytes", series=series) if series else None
+
+
+def _held(rows: pl.DataFrame, segments: StepSegments, bins: int) -> list[float | None]:
+    """The sum over processes, each from its first sample to its last."""
+    held = (
+        rows.with_columns(at=_bin(segments, bins))
+        .group_by("at", "pid")
+        .agg(pl.col("rss_bytes").last())
+    )
+    lives = held.group_by("pid").agg(pl.col("at").min(), until=pl.col("at").max() + 1)
+    filled = (
+        lives.select("pid", at=pl.int_ranges("at", "until"))
+        .explode("at")
+        .join(held, on=["at", "pid"], how="left")
+        .sort("pid", "at")
+        .with_columns(pl.col("rss_bytes").forward_fill().over("pid"))
+    )
+    sums = dict(filled.group_by("at").agg(pl.col("rss_bytes").sum()).iter_rows())
+    return [_rounded(sums[at]) if at in sums else None for at in range(bins)]
 
 
 _TRAFFIC = {

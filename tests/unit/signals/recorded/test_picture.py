@@ -149,3 +149,16 @@ def test_a_device_has_its_ladder_over_time_and_a_held_down_clock_is_marked() -> 
     (throttled,) = [each for each in picture.moments if each.kind == "throttled"]
     assert throttled.at_s == pytest.approx(3, abs=1.1)
     assert throttled.seconds == pytest.approx(2, abs=1.2)
+
+
+def test_memory_counts_a_process_from_its_first_sample_to_its_last() -> None:
+    lane = Lane()
+    for _ in range(60):
+        lane.step(wait=50, forward=20, backward=20, opt=10)
+
+    def sample(second: int, pid: int, rss_bytes: int) -> tuple[int, ...]:
+        return (START_NS + second * 1000 * MS, pid, 0, 0, 0, 0, 0, 0, 0, rss_bytes)
+
+    samples = [sample(1, 100, 4), sample(5, 100, 6), sample(2, 200, 10), sample(3, 200, 10)]
+    lanes = {each.name: each for each in picture_of(lane, processes=samples).lanes}
+    assert [each for each in lanes["memory"].series["held"] if each] == [4.0, 14.0, 14.0, 4.0, 6.0]

@@ -38,7 +38,8 @@ def draw_block(block: Block, place: str) -> Markup:
         return draw_story(block, draw_table(block.table), place)
     if isinstance(block, Sliders):
         return draw_sliders(block, draw_table(block.table), place)
-    return _PLAIN[type(block)](block)  # type: ignore[operator]
+    drawn: Markup = _PLAIN[type(block)](block)  # type: ignore[operator]
+    return drawn
 
 
 def _heading(block: Heading) -> Markup:

@@ -207,7 +207,7 @@ class Story {
     for (let at = first; at <= last; at++) {
       for (const part of this.parts) sums[part] += level.parts_us[part][at];
       steps += level.steps[at];
-      if (level.steps[at]) length += level.length_us[at];
+      length += level.length_us[at]; // what follows the last step too, as in the mean of the report
       longest = Math.max(longest, level.most_us[at]);
     }
     const whole = Object.values(sums).reduce((sum, value) => sum + value, 0) || 1;
