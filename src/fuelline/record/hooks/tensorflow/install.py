@@ -41,7 +41,7 @@ PARTS = (
 def install(
     run_dir: str, watch: Watch, prepare: Callable[[Guest], None] = lambda _: None
 ) -> "Installation":
-    """Hook the TensorFlow that this process has imported; `prepare` gets to see the guest before."""
+    """Hook the TensorFlow of this process; `prepare` gets to see the guest before."""
     installation = Installation(Spool(f"{run_dir}/spool"))
     prepare(installation.guest)
     for module, file, function in PARTS:

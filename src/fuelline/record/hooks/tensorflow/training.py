@@ -4,7 +4,8 @@ The function takes its batches within a graph, so a call is wait and computing t
 model tells them apart: `gap_times` has how long the job kept away between two batches, to the
 microsecond. With the calls' own times that is the computing of each step, and the rest of the call
 was waiting. Steps whose gap is not known, because more than a hundred passed between two looks or
-the epoch ended, get the usual computing time. A call may hold several steps (`steps_per_execution`).
+the epoch ended, get the usual computing time. A call may hold several steps
+(`steps_per_execution`).
 
     call      |--wait--|---compute---|
     next call                          |--wait--|---compute---|
@@ -76,7 +77,7 @@ class Make(Hook):
     def settle(self) -> None:
         """Write the waits that are left, of all models."""
         for step in self._steps:
-            step.settle([])
+            step.settle([], is_over=True)
 
     def switch_off(self) -> None:
         """Stop, with the functions that models hold on to."""
@@ -149,7 +150,7 @@ class Step(Hook):
         iterator = _find_owned(taken_from)
         note = None if iterator is None else self._sources.note(iterator)
         if note is not self._of:
-            self.settle([])
+            self.settle([], is_over=True)
             self._of = note
         if error is None:
             self._add(start_ns, now_ns, note)
@@ -157,7 +158,7 @@ class Step(Hook):
             self.guest.enter(_OUTSIDE)
         if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
             gaps_ns = self._sources.poll(iterator, note, now_ns)
-            self.settle(gaps_ns if error is None else [])
+            self.settle(gaps_ns, is_over=error is not None)
 
     def withdraw(self) -> None:
         """This thread is in no step."""
@@ -172,12 +173,14 @@ class Step(Hook):
             self._calls.append(Call(start_ns, end_ns, note.gets))
             note.gets += self._count
 
-    def settle(self, gaps_ns: list[int]) -> None:
-        """Write the waits of all calls but the last, whose gap is not over; without gaps of all."""
+    def settle(self, gaps_ns: list[int], *, is_over: bool) -> None:
+        """Write the waits of all calls; but the last, whose gap is not over, unless it is."""
         calls, count = self._calls, self._count
-        told = self._match(calls, gaps_ns[: len(gaps_ns) - count + 1] if gaps_ns else [])
+        if not (gaps_ns or is_over):
+            return
+        told = {} if is_over else self._match(calls, gaps_ns[: len(gaps_ns) - count + 1])
         self._usual.extend(told.values())
-        keep = 1 if gaps_ns else 0
+        keep = 0 if is_over else 1
         if self._usual and self._of is not None:
             usual_ns = int(median(self._usual))
             for number, call in enumerate(calls[: len(calls) - keep]):
