@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 FRAMEWORKS := .venv-frameworks
+TENSORFLOW := .venv-tensorflow
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -13,7 +14,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick coverage pythons frameworks check format docs zoo bench dist clean
+.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks check format docs zoo zoo-tensorflow bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -40,6 +41,9 @@ pythons: $(VENV)/.demo
 frameworks: $(FRAMEWORKS)/.installed
 	$(FRAMEWORKS)/bin/pytest -q tests/integration/frameworks
 
+test-tensorflow: $(TENSORFLOW)/.installed
+	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,6 +60,9 @@ docs: $(VENV)/.dev
 zoo: $(VENV)/.dev
 	$(BIN)/python -m bench.zoo
 
+zoo-tensorflow: $(TENSORFLOW)/.installed
+	$(TENSORFLOW)/bin/python -m bench.zoo --tensorflow --runs 3
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
@@ -70,7 +77,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -85,6 +92,11 @@ $(VENV)/.dev: $(VENV)/.demo requirements-dev.txt requirements-test.txt
 $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-test.txt requirements-frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/pip install -q -e . -r requirements-dev.txt -r requirements-frameworks.txt
+	touch $@
+
+$(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt
+	$(PYTHON) -m venv $(TENSORFLOW)
+	$(TENSORFLOW)/bin/pip install -q -e . -r requirements-test.txt -r requirements-tensorflow.txt
 	touch $@
 
 $(DIST)/.installed: requirements-dist.txt

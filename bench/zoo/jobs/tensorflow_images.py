@@ -66,7 +66,7 @@ def load_augmented(path: tf.Tensor) -> tf.Tensor:
 def load_in_python(path: bytes) -> np.ndarray:
     """What a user writes who knows Python better than TensorFlow."""
     total = 0
-    for byte in Path(path.decode()).read_bytes()[:20_000]:
+    for byte in Path(path.decode()).read_bytes():
         total = (total * 31 + byte) % 65_521
     return np.full((SIDE, SIDE, 3), total / 65_521, np.float32)
 
@@ -108,8 +108,9 @@ def make_dataset(options: argparse.Namespace) -> tf.data.Dataset:
 
 def make_model(options: argparse.Namespace) -> tf.keras.Model:
     """Small, so that the pause is what a step takes."""
-    layers = [Device(options.step_ms), tf.keras.layers.Flatten(), tf.keras.layers.Dense(8)]
+    layers = [Device(options.step_ms), tf.keras.layers.Flatten()]
     model = tf.keras.Sequential([tf.keras.layers.Input((SIDE, SIDE, 3)), *layers])
+    model.add(tf.keras.layers.Dense(options.width))
     model.add(tf.keras.layers.Dense(1))
     return model
 
@@ -158,6 +159,7 @@ def main() -> None:
     parser.add_argument("--serial", action="store_true")
     parser.add_argument("--no-prefetch", action="store_true")
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=10.0)
     parser.add_argument("--steps-per-execution", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=0)

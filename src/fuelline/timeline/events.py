@@ -85,8 +85,6 @@ _NAMES = {
     Kind.COLLECTIVE_WAIT: "collective_waits",
     Kind.FLOPS: "flops",
     Kind.DEVICE_STEP: "device_steps",
-    Kind.CREW: "crews",
-    Kind.NODE: "nodes",
 }
 EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
 """Table to the kind of event that it holds."""

@@ -24,7 +24,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.pauses import Pause
-from fuelline.record.hooks.tensorflow.sources import IteratorNote, Sources
+from fuelline.record.hooks.tensorflow.sources import Datasets, PipelineNote
 from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
 __all__ = ["install"]
@@ -37,13 +37,13 @@ _TRAINING = int(Flag.TRAINING)
 _COMPUTE, _OUTSIDE = int(Phase.COMPUTE), int(Phase.OUTSIDE)
 
 
-def install(guest: Guest, patches: Patches, sources: Sources) -> list[Hook]:
+def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     """Watch every model that is trained by `fit` or `train_on_batch`'s function."""
     owner = sys.modules[seam.TRAINER].TensorFlowTrainer
     make = Make(guest, sources)
     evaluate = Pause(guest, PauseKind.VALIDATION, Phase.EVAL)
     patches.replace(owner, "make_train_function", make.wrap(owner.make_train_function))
-    fit = Fit(guest, make)
+    fit = FitEnd(guest, make)
     patches.replace(owner, "evaluate", evaluate.wrap(owner.evaluate))
     patches.replace(owner, "fit", fit.wrap(owner.fit))
     return [make, evaluate, fit]
@@ -56,7 +56,7 @@ class Make(Hook):
     code = "step-hook"
     forbids = "counting steps"
 
-    def __init__(self, guest: Guest, sources: Sources) -> None:
+    def __init__(self, guest: Guest, sources: Datasets) -> None:
         super().__init__(guest)
         self._sources = sources
         self._steps: list[Step] = []
@@ -86,7 +86,7 @@ class Make(Hook):
             step.switch_off()
 
 
-class Fit(Hook):
+class FitEnd(Hook):
     """`fit`: when it is over, so is the last step."""
 
     name = "fit"
@@ -122,14 +122,14 @@ class Step(Hook):
     code = "step-hook"
     forbids = "counting steps, and saying how long the training waited for data"
 
-    def __init__(self, guest: Guest, sources: Sources, count: int) -> None:
+    def __init__(self, guest: Guest, sources: Datasets, count: int) -> None:
         super().__init__(guest)
         self._sources = sources
         self._count = count
         """Batches that a call takes."""
         self._calls: list[Call] = []
         """Of one iterator, whose waits are not written yet."""
-        self._of: IteratorNote | None = None
+        self._of: PipelineNote | None = None
         self._usual: deque[int] = deque(maxlen=USUAL_OF)
         """Computing times of calls, ns."""
         guest.on_fork(self._calls.clear)
@@ -165,7 +165,7 @@ class Step(Hook):
         self.guest.fetching.discard(get_ident())
         self.guest.enter(_OUTSIDE)
 
-    def _add(self, start_ns: int, end_ns: int, note: IteratorNote | None) -> None:
+    def _add(self, start_ns: int, end_ns: int, note: PipelineNote | None) -> None:
         for number in range(1, self._count + 1):
             at_ns = start_ns + (end_ns - start_ns) * number // self._count
             self.guest.append(_STEP_KIND, at_ns, 0, 1)
@@ -203,7 +203,7 @@ class Step(Hook):
             told[number] = min(max(0, mine_ns - away_ns), call.end_ns - call.start_ns)
         return told
 
-    def _write(self, call: Call, wait_ns: int, note: IteratorNote) -> None:
+    def _write(self, call: Call, wait_ns: int, note: PipelineNote) -> None:
         count = self._count
         for number in range(count):
             start_ns = call.start_ns + (call.end_ns - call.start_ns) * number // count
