@@ -38,8 +38,29 @@ def node_evidence(facts: Facts) -> list[Evidence]:
     return [Evidence(what=f"tf.data runs {' > '.join(names)}")] if names else []
 
 
+def leave_python() -> Remedy:
+    """Python of the job's in the pipeline: one call at a time, whatever tf.data is told."""
+    return Remedy(
+        setting="prepare samples with TensorFlow operations in dataset.map, instead of Python "
+        "(a generator, tf.py_function, tf.numpy_function); or in processes: keras.utils.PyDataset "
+        "with workers=N and use_multiprocessing=True",
+        why="Python runs one thread of a process at a time, and a generator gives one sample after "
+        "the other, so that more parallel calls only make the queue longer",
+        applicability="display",
+        risk="other operations may round differently",
+        cost="work on that function",
+    )
+
+
+def _is_generated(facts: Facts) -> bool:
+    nodes = facts.loader.nodes if facts.loader is not None else []
+    return any(node.name.startswith("Generator") for node in nodes)
+
+
 def more_calls(facts: Facts) -> Remedy:
     """Let a stage that computes run several calls at once."""
+    if facts.fetch_lines or _is_generated(facts):
+        return leave_python()
     allowed = math.floor(value_of(facts.cores.allowed) or 1.0)
     calls = max(workers_now(facts) + 1, min(count_workers(facts), allowed))
     return Remedy(
@@ -54,6 +75,8 @@ def more_calls(facts: Facts) -> Remedy:
 
 def bigger_pool(facts: Facts) -> Remedy:
     """Let more calls wait for storage at once: they need threads, and no cores."""
+    if _is_generated(facts):
+        return leave_python()
     tunable = any(node.tunable for node in facts.loader.nodes) if facts.loader else False
     threads = max(MOST_THREADS, workers_now(facts) + 1)
     calls = "" if tunable else "; dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _RUNS_CODE = re.compile(r"Map|Interleave|Filter|Generator|Reduce|Scan|TakeWhile|Reader|TFRecord")
 """Stages that run functions or read; the others only pass elements on."""
 _BLOCKED_FRAC = 0.2
-"""Of a thread's looks: one that is in a file or asleep so often takes part, whoever started it."""
+"""Of a thread's looks: one that is in a file so often takes part, whoever started it."""
 _ALIVE_FRAC = 1e-4
 """Of a core: a thread that sleeps and uses less does nothing between its sleeps."""
 _CERTAINLY_INSIDE = 0.2
@@ -68,8 +68,8 @@ def collect_crew(
     clocks = _clock_shares(timeline, trainer, segments)
     looks = _of_crew(_looks(timeline, trainer, segments), clocks, trainer.crew_tids)
     if not share_of(lines, "sleep"):
-        # A pool computes, reads or is at a lock: where no Python of the job's sleeps, it sleeps in
-        # a read that is delayed.
+        # A pool computes, reads or is at a lock: where no Python of the job's sleeps in it, it
+        # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
     cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
@@ -177,9 +177,7 @@ def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -
         .with_columns(pl.col("cpu").fill_null(0.0))
     )
     is_clock = (pl.col("asleep") > 0.99) & (pl.col("cpu") < _ALIVE_FRAC)
-    takes_part = pl.col("tid").is_in(list(tids)) | (
-        pl.max_horizontal("asleep", "reading") >= _BLOCKED_FRAC
-    )
+    takes_part = pl.col("tid").is_in(list(tids)) | (pl.col("reading") >= _BLOCKED_FRAC)
     mine = threads.filter(takes_part & ~is_clock)["tid"]
     return looks.filter(pl.col("tid").is_in(mine.implode()))
 

@@ -134,6 +134,16 @@ def test_a_thread_that_only_keeps_time_takes_no_part() -> None:
     assert shares(facts, "cpu", "read") == pytest.approx([1.0, 0.0], abs=0.02)
 
 
+def test_a_thread_outside_the_pool_that_sleeps_is_none_of_it() -> None:
+    pause = [
+        (START_NS + second * S, TRAINER, 150, int(Phase.COMPUTE), state, "", 0, 10)
+        for second in range(SECONDS)
+        for state in ("sleep", "running")
+    ]
+    facts = measured({"running": 20}, cpu=1.9, busy=1.9, more=pause)
+    assert shares(facts, "cpu", "read") == pytest.approx([1.0, 0.0], abs=0.02)
+
+
 def test_a_thread_that_a_stage_has_started_itself_counts_while_it_reads() -> None:
     reader = [
         (START_NS + second * S, TRAINER, 150, int(Phase.COMPUTE), "read", "pread64", 0, 20)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import memory_queue, split_input
-from fuelline.diagnose.evidence.tf_data import is_tf_data, node_evidence
+from fuelline.diagnose.evidence.tf_data import is_tf_data, leave_python, node_evidence
 from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
@@ -61,7 +61,7 @@ class WorkerLock:
                 *node_evidence(facts),
             ],
             remedies=[
-                _leave_python()
+                leave_python()
                 if is_tf_data(facts.loader)
                 else Remedy(
                     setting="give each worker its own copy of what the lock guards (create it in "
@@ -78,16 +78,3 @@ def _turns(facts: Facts) -> str:
     if is_tf_data(facts.loader):
         return "calls of your Python code take turns at the interpreter's lock (GIL)"
     return "the loader workers take turns at a lock"
-
-
-def _leave_python() -> Remedy:
-    return Remedy(
-        setting="write the function with TensorFlow operations instead of tf.py_function or "
-        "tf.numpy_function; or prepare samples in processes (keras.utils.PyDataset with "
-        "workers=N and use_multiprocessing=True)",
-        why="Python runs one thread of a process at a time, so that more parallel calls of the "
-        "function only make the queue longer",
-        applicability="display",
-        risk="other operations may round differently",
-        cost="work on that function",
-    )
