@@ -6,7 +6,7 @@ at all.
 """
 
 from bench.zoo.case import HEALTHY, Case, Pair
-from bench.zoo.faults.groups import OneCore
+from bench.zoo.faults.groups import OneCore, Quota, ReadRate
 from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.preload import SlowReads
 
@@ -47,8 +47,27 @@ TENSORFLOW_CASES = [
         truth=(("read", "latency"),),
     ),
     Case(
+        name="tf-read-metadata",
+        sentence="JPEGs on a mount where open takes 15 ms and stat 3 ms.",
+        job=JOB,
+        data="images",
+        args="--step-ms 15",
+        fault=SlowMount(open_ms=15, getattr_ms=3),
+        truth=(("read", "latency"),),
+    ),
+    Case(
+        name="tf-read-bandwidth",
+        sentence="JPEGs come from a disk that gives 3 MB/s.",
+        job=JOB,
+        data="images",
+        args="--step-ms 15",
+        fault=ReadRate(bytes_per_s=3_000_000),
+        cold=True,
+        truth=(("read", "bandwidth"),),
+    ),
+    Case(
         name="tf-serial-map",
-        sentence="A function with random numbers is mapped one call at a time.",
+        sentence="A function is mapped one call at a time (num_parallel_calls=1).",
         job=JOB,
         data="images",
         args="--map augmented --serial --batch 32 --step-ms 12",
@@ -66,6 +85,26 @@ TENSORFLOW_CASES = [
         fault=OneCore(),
         truth=_prepare("cores"),
         why_two=ONE_NODE,
+    ),
+    Case(
+        name="tf-quota",
+        sentence="A quota of half a core stops tf.data's threads in most periods.",
+        job=JOB,
+        data="images",
+        args="--batch 16 --step-ms 12",
+        fault=Quota(0.5),
+        truth=_prepare("cores"),
+        why_two=ONE_NODE,
+    ),
+    Case(
+        name="tf-generator",
+        sentence="A plain Python generator gives one sample after the other.",
+        job=JOB,
+        data="images",
+        args="--map generator --batch 16 --step-ms 8",
+        without="--step-ms 200",
+        truth=(("transform", "parallelism"), ("transform", "code")),
+        why_two="One generator is one call at a time, and what it computes holds Python's lock.",
     ),
     Case(
         name="tf-python-lock",

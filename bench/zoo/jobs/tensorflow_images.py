@@ -61,7 +61,7 @@ def load(path: tf.Tensor) -> tf.Tensor:
 
 
 def load_augmented(path: tf.Tensor) -> tf.Tensor:
-    """With random numbers, so that TensorFlow itself does not let calls run at once."""
+    """With random numbers, which calls that run at once would draw in another order."""
     return tf.image.random_flip_left_right(load(path))
 
 
@@ -96,7 +96,7 @@ def make_dataset(options: argparse.Namespace) -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_generator(lambda: generate(paths), output_signature=kinds)
         return dataset.batch(options.batch).prefetch(tf.data.AUTOTUNE)
     dataset = tf.data.Dataset.from_tensor_slices(paths).repeat().shuffle(256, seed=1)
-    calls = None if options.serial else tf.data.AUTOTUNE
+    calls = 1 if options.serial else tf.data.AUTOTUNE
     function = FUNCTIONS[options.map]
     dataset = dataset.map(lambda path: (function(path), 1), num_parallel_calls=calls)
     dataset = dataset.batch(options.batch)
