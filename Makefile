@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 FRAMEWORKS := .venv-frameworks
 BROWSER := .venv-browser
+TENSORFLOW := .venv-tensorflow
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -14,7 +15,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick coverage pythons frameworks browser check format docs zoo bench dist clean
+.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser check format docs zoo zoo-tensorflow bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -45,6 +46,9 @@ frameworks: $(FRAMEWORKS)/.installed
 browser: $(BROWSER)/.installed
 	$(BROWSER)/bin/pytest -q tests/browser
 
+test-tensorflow: $(TENSORFLOW)/.installed
+	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,6 +65,9 @@ docs: $(VENV)/.dev
 zoo: $(VENV)/.dev
 	$(BIN)/python -m bench.zoo
 
+zoo-tensorflow: $(TENSORFLOW)/.installed
+	$(TENSORFLOW)/bin/python -m bench.zoo --tensorflow --runs 3
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
@@ -75,7 +82,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -95,6 +102,11 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt re
 $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-browser.txt
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/pip install -q -e . -r requirements-browser.txt
+	touch $@
+
+$(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt
+	$(PYTHON) -m venv $(TENSORFLOW)
+	$(TENSORFLOW)/bin/pip install -q -e . -r requirements-test.txt -r requirements-tensorflow.txt
 	touch $@
 
 $(DIST)/.installed: requirements-dist.txt

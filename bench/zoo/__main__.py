@@ -4,6 +4,7 @@ python -m bench.zoo --only read-iops-files --runs 1
 python -m bench.zoo --check          are the faults really there? no recorder involved
 python -m bench.zoo --device emu     on a device in torch (bench/emu) instead of a queue of sleeps
 python -m bench.zoo --report         the last outcomes as a section of bench/RESULTS.md
+python -m bench.zoo --tensorflow     the cases of tf.data and Keras, kept in zoo.tensorflow.json
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bench.zoo.job import my_turn
 from bench.zoo.load import LOADS, background
 from bench.zoo.outcome import Outcome
 from bench.zoo.record import run_case
+from bench.zoo.tensorflow_cases import TENSORFLOW_CASES
 
 if TYPE_CHECKING:
     from bench.zoo.case import Case
@@ -35,11 +37,11 @@ def main(argv: list[str] | None = None) -> dict[str, object]:
     options = _options(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that faults are undone
     if options.check:
-        return {"passed": check(_chosen(options.only), options.device)}
+        return {"passed": check(_chosen(options), options.device)}
     if not options.report:
         run(options)
-    told = load_outcomes(options.device)
-    if not options.only:
+    told = load_outcomes(_kept_in(options))
+    if not options.only and not options.tensorflow:
         report.write_report(told, options.device)
     ours = outcome.summary([o for o in told if o.tool == "fuelline"])
     print(report.confusion_table([o for o in told if o.tool == "fuelline"]))
@@ -52,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
     loads = [options.load] if options.load else [LOADS[n % len(LOADS)] for n in range(options.runs)]
     for load in loads:
         with background(load):
-            for case in _chosen(options.only):
+            for case in _chosen(options):
                 told = [] if options.peers_only else [run_case(case, load, options.device)]
                 if "traceml" in options.peers and load == loads[0]:
                     from bench.zoo.peers import traceml
@@ -60,37 +62,38 @@ def run(options: argparse.Namespace) -> None:
                     told.append(traceml.run_case(case, load))
                 for one in told:
                     _print(one)
-                keep(told, options.device)
+                keep(told, _kept_in(options))
 
 
-def keep(fresh: list[Outcome], device: str) -> None:
+def keep(fresh: list[Outcome], path: Path) -> None:
     """Replace the outcomes of the same case, tool and load."""
     replaced = {(o.case, o.tool, o.load) for o in fresh}
-    order = {case.name: place for place, case in enumerate(CASES)}
+    order = {case.name: place for place, case in enumerate([*CASES, *TENSORFLOW_CASES])}
     with my_turn(OUT / "outcomes.lock"):
-        kept = [o for o in load_outcomes(device) if (o.case, o.tool, o.load) not in replaced]
+        kept = [o for o in load_outcomes(path) if (o.case, o.tool, o.load) not in replaced]
         kept = sorted(
             (o for o in [*kept, *fresh] if o.case in order),
             key=lambda o: (o.tool, order[o.case], LOADS.index(o.load)),
         )
-        _file(device).write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
 
 
-def load_outcomes(device: str = "") -> list[Outcome]:
+def load_outcomes(path: Path) -> list[Outcome]:
     """What was kept so far."""
-    path = _file(device)
     return msgspec.json.decode(path.read_bytes(), type=list[Outcome]) if path.exists() else []
 
 
-def _file(device: str) -> Path:
-    return OUT / (f"zoo.{device}.json" if device else "zoo.json")
+def _kept_in(options: argparse.Namespace) -> Path:
+    kind = "tensorflow" if options.tensorflow else options.device
+    return OUT / (f"zoo.{kind}.json" if kind else "zoo.json")
 
 
-def _chosen(names: list[str]) -> list[Case]:
-    unknown = set(names) - {case.name for case in CASES}
+def _chosen(options: argparse.Namespace) -> list[Case]:
+    names, cases = options.only, TENSORFLOW_CASES if options.tensorflow else CASES
+    unknown = set(names) - {case.name for case in cases}
     if unknown:
-        sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/cases.py")
-    return [case for case in CASES if not names or case.name in names]
+        sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/*cases.py")
+    return [case for case in cases if not names or case.name in names]
 
 
 def _print(told: Outcome) -> None:
@@ -129,6 +132,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         help="run all jobs on the device of bench/emu (default: a queue of sleeps)",
     )
     parser.add_argument("--check", action="store_true", help="only see that faults are real")
+    parser.add_argument("--tensorflow", action="store_true", help="the cases of TensorFlow")
     parser.add_argument("--report", action="store_true", help="only write the report again")
     return parser.parse_args(argv)
 

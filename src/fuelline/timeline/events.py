@@ -88,8 +88,6 @@ _NAMES = {
     Kind.FLOPS: "flops",
     Kind.DEVICE_STEP: "device_steps",
     Kind.MARK: "device_marks",
-    Kind.CREW: "crews",
-    Kind.NODE: "nodes",
 }
 EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
 """Table to the kind of event that it holds."""

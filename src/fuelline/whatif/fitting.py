@@ -119,6 +119,8 @@ def fit(facts: Facts) -> Fit | Missing:
 def _needed(facts: Facts) -> Missing | None:
     """The first thing that no prediction can do without."""
     demands, loader = facts.demands, facts.loader
+    if loader is not None and loader.framework:
+        return Missing(reason=f"the pipeline model does not cover {loader.framework} yet")
     if loader is None or loader.num_workers is None:
         return Missing(reason="no DataLoader whose settings were seen feeds the steps")
     if loader.num_workers > MOST_CUSTOMERS:

@@ -31,7 +31,8 @@ LIMIT_S = 400
 def needs(*frameworks: str) -> pytest.MarkDecorator:
     """Skips a module's tests, with the reason, if a framework is not installed."""
     missing = [name for name in frameworks if find_spec(name) is None]
-    reason = f"{', '.join(missing)} not installed; `make frameworks` installs and tests all of them"
+    how = "make test-tensorflow" if "tensorflow" in missing else "make frameworks"
+    reason = f"{', '.join(missing)} not installed; `{how}` installs and tests it"
     return pytest.mark.skipif(bool(missing), reason=reason)
 
 

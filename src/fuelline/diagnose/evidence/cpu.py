@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.evidence.tf_data import is_tf_data, more_calls, node_evidence
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
     count_workers,
@@ -22,6 +23,7 @@ from fuelline.schema.units import amount, duration, number, percent
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts, HotLine
     from fuelline.schema.diagnosis.findings import Evidence, Stage
+    from fuelline.schema.run.recording import LoaderFacts
 
 THROTTLED = 0.2
 """Share of the scheduler's periods in which a quota stopped the job: with fewer it is a burst."""
@@ -115,11 +117,14 @@ def cpu_evidence(facts: Facts) -> list[Evidence]:
         *fact(lambda v: f"the job uses {v:.1f} cores", facts.cores.used),
         *fact(lambda v: f"it may use {number(v)} cores", facts.cores.allowed),
         *fact(lambda v: f"other processes use {v:.1f} cores", facts.cores.others),
+        *node_evidence(facts),
     ]
 
 
 def more_workers(facts: Facts) -> Remedy:
     """Enough to keep pace with the accelerator, as far as cores go."""
+    if is_tf_data(facts.loader):
+        return more_calls(facts)
     best, workers = count_workers(facts), workers_now(facts)
     allowed = value_of(facts.cores.allowed) or 1.0
     return Remedy(
@@ -133,8 +138,11 @@ def more_workers(facts: Facts) -> Remedy:
     )
 
 
-def name_crew(workers: int | None) -> str:
+def name_crew(loader: LoaderFacts | None) -> str:
     """Who prepares samples."""
+    workers = loader.num_workers if loader is not None else None
+    if is_tf_data(loader) and workers:
+        return "one thread of tf.data" if workers == 1 else f"{workers} threads of tf.data"
     if workers is None:
         return "the loader"
     if workers == 0:

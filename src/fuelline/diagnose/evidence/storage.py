@@ -5,6 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.evidence.tf_data import (
+    bigger_pool,
+    is_tf_data,
+    nearer_files,
+    node_evidence,
+    packed_files,
+)
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
     count_workers,
@@ -48,6 +55,7 @@ def read_evidence(facts: Facts) -> list[Evidence]:
         *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
         *(fact(lambda v: f"{rate(v)} read by the loader", speed) if at_least(speed, 1.0) else []),
         *line_fact(facts.fetch_lines, FETCH_SAMPLES),
+        *node_evidence(facts),
     ]
 
 
@@ -84,11 +92,12 @@ def ask_storage(facts: Facts) -> list[Remedy]:
     """The commands that tell latency from bandwidth."""
     place = facts.input.place
     probe = f"fuelline probe {place.mount if place is not None and place.mount else 'DATA_DIR'}"
-    return [
+    more = "threads" if is_tf_data(facts.loader) else "workers"
+    asked = [
         Remedy(
             setting=f"{probe}, then diagnose this run again",
             why="it measures whether more requests at once bring more data from there; if they do "
-            "not, more workers are of no use",
+            f"not, more {more} are of no use",
             applicability="display",
             cost="half a minute of reading and writing there",
         ),
@@ -100,10 +109,13 @@ def ask_storage(facts: Facts) -> list[Remedy]:
             by_fix=True,
         ),
     ]
+    return asked[:1] if is_tf_data(facts.loader) else asked
 
 
 def more_in_flight(facts: Facts) -> Remedy:
     """Waiting workers need no core: start more of them."""
+    if is_tf_data(facts.loader):
+        return bigger_pool(facts)
     workers = workers_now(facts)
     more = min(count_workers(facts), MOST_STRETCH * max(1, workers))
     return Remedy(
@@ -118,8 +130,11 @@ def more_in_flight(facts: Facts) -> Remedy:
     )
 
 
-def nearer_data(place: PlaceFacts | None) -> Remedy:
+def nearer_data(facts: Facts) -> Remedy:
     """Get rid of the slow storage."""
+    place = facts.input.place
+    if is_tf_data(facts.loader):
+        return nearer_files()
     if place is not None and place.fstype in _LOCAL:
         return Remedy(
             setting=f"move the data from {place.mount} to a faster disk, or keep it in memory "
@@ -154,8 +169,10 @@ def _from(place: PlaceFacts | None) -> str:
     return "" if place is None else f" --cache-from {place.mount}"
 
 
-def packed_data() -> Remedy:
+def packed_data(facts: Facts) -> Remedy:
     """Get rid of the many files."""
+    if is_tf_data(facts.loader):
+        return packed_files()
     return Remedy(
         setting="fuelline pack DATA_DIR -o DIR, then fuelline run --packed DIR: the same files at "
         "the same paths, read from shards",

@@ -29,5 +29,7 @@ _ALL = (descriptors, non_blocking, optimizer, persistent, pinning, prefetch, rea
 
 
 def propose_settings(facts: Facts) -> list[Remedy]:
-    """What the facts of a run suggest."""
+    """What the facts of a run suggest; all of them are settings of PyTorch."""
+    if facts.loader is not None and facts.loader.framework:
+        return []
     return [remedy for each in _ALL if (remedy := each.propose(facts)) is not None]

@@ -67,7 +67,7 @@ def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blin
         found.append(
             Blindspot(
                 what="where the training data comes from",
-                why="no DataLoader feeds the steps",
+                why=_why_unfed(hosts, trainer),
                 forbids="a verdict about input",
             )
         )
@@ -104,12 +104,29 @@ def why_no_steps(hosts: Sequence[HostView], trainer: Trainer | None) -> str:
         return "fewer than two steps were seen. Record a longer stretch of training."
     if not any(host.processes for host in hosts):
         return (
-            "no process of the job loaded PyTorch with the hooks in place. A job without "
-            "PyTorch, or a python started "
-            "with -S, -I or -E, shows no steps."
+            "no process of the job loaded PyTorch or TensorFlow with the hooks in place. A job "
+            "without either, or a python started with -S, -I or -E, shows no steps."
         )
     return (
-        "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped. "
+        f"{_loaded(hosts)} "
         "Processes that the job did not start, such as workers of a Ray cluster that ran before, "
         "are not seen."
     )
+
+
+def _why_unfed(hosts: Sequence[HostView], trainer: Trainer) -> str:
+    if _framework_of(hosts, trainer.pid) == "tensorflow":
+        return "tf.data kept no account of the pipeline that feeds the steps, which run in a graph"
+    return "no DataLoader feeds the steps"
+
+
+def _loaded(hosts: Sequence[HostView]) -> str:
+    names = {facts.framework for host in hosts for facts in host.processes}
+    if "tensorflow" in names:
+        return "TensorFlow was loaded, but no batch was taken in Python and Keras trained no model."
+    return "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped."
+
+
+def _framework_of(hosts: Sequence[HostView], pid: int) -> str:
+    found = (facts for host in hosts for facts in host.processes if facts.pid == pid)
+    return next((facts.framework for facts in found), "")

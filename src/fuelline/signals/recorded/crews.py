@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from fuelline.schema.readings import value_of
 from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
 from fuelline.timeline import events
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.schema.diagnosis.facts import CoreFacts, HotLine
     from fuelline.schema.run.recording import LoaderFacts
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 _RUNS_CODE = re.compile(r"Map|Interleave|Filter|Generator|Reduce|Scan|TakeWhile|Reader|TFRecord")
 """Stages that run functions or read; the others only pass elements on."""
 _BLOCKED_FRAC = 0.2
-"""Of a thread's looks: one that is in a file or asleep so often takes part, whoever started it."""
+"""Of a thread's looks: one that is in a file so often takes part, whoever started it."""
 _ALIVE_FRAC = 1e-4
 """Of a core: a thread that sleeps and uses less does nothing between its sleeps."""
 _CERTAINLY_INSIDE = 0.2
 """Of the calls in progress: fewer that wait at a lock are chance."""
-_SCALE = 100
-"""Counts are of looks, of which there are more the longer the window; this keeps fractions."""
+_FREE = 0.25
+"""Of a core."""
+LOOKS_PER_S = 20
+"""Of the observer at one thread: what a thread's second is worth in looks."""
 
 
 @dataclass(frozen=True)
@@ -57,61 +60,73 @@ def collect_crew(
     trainer: Trainer,
     segments: StepSegments,
     loader: LoaderFacts | None,
+    *,
     lines: list[HotLine],
+    cores: CoreFacts,
 ) -> Fetches:
     """What the threads did, in the shape of fetches."""
-    looks = _looks(timeline, trainer, segments)
     clocks = _clock_shares(timeline, trainer, segments)
-    looks = _of_crew(looks, clocks, trainer.crew_tids)
-    mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
-    stages = _measure_stages(timeline, trainer, segments, loader)
-    cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
-    sleeps_in_reads = share_of(lines, "sleep") == 0
-    if sleeps_in_reads:  # a pool computes, reads or is at a lock: it sleeps in a delayed read only
+    looks = _of_crew(_looks(timeline, trainer, segments), clocks, trainer.crew_tids)
+    if not share_of(lines, "sleep"):
+        # A pool computes, reads or is at a lock: where no Python of the job's sleeps in it, it
+        # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
+    mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
+    cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
+    stages = _measure_stages(timeline, trainer, segments, loader)
     windows = max(1, looks["window_ns"].n_unique())
-    seen = {
-        state: weight / windows
-        for state, weight in looks.group_by("state").agg(pl.col("weight").sum()).iter_rows()
+    blocked = looks.filter(~pl.col("state").is_in(["running", "lock", "pipe"]))
+    threads = {
+        state: float(looks.filter(pl.col("state") == state)["weight"].sum()) / windows
+        for state in ("running", "lock")
     }
-    running = cpu + queued if mine.height else seen.get("running", 0.0)
-    other = sum(v for state, v in seen.items() if state not in ("running", "lock", "pipe"))
-    inside = min(max(0.0, stages.busy - running - other), seen.get("lock", 0.0))
-    if inside < _CERTAINLY_INSIDE * stages.busy:
-        inside = 0.0
-    active = running + other + inside
-    room = max(stages.parallel, round(active), 1)
-    scale = _SCALE * windows
-    made = [("running", running), ("lock", inside), ("pipe", max(0.0, room - active))]
-    states = pl.concat(
-        [
-            looks.filter(~pl.col("state").is_in(["running", "lock", "pipe"])).select(
-                "state", "place", "syscall", count=(pl.col("weight") * _SCALE).round().cast(pl.Int64)
-            ),
-            pl.DataFrame(
-                {
-                    "state": [state for state, _ in made],
-                    "place": [0] * len(made),
-                    "syscall": [""] * len(made),
-                    "count": [round(value * scale) for _, value in made],
-                },
-                schema={
-                    "state": pl.String,
-                    "place": looks.schema["place"],
-                    "syscall": pl.String,
-                    "count": pl.Int64,
-                },
-            ),
-        ]
-    )
+    running = cpu + queued if mine.height else threads["running"]
+    busy = running + float(blocked["weight"].sum()) / windows
+    locked = min(max(0.0, stages.busy - busy), threads["lock"])
+    if locked < _CERTAINLY_INSIDE * stages.busy:
+        locked = 0.0
+    if lines and _has_room(cores):
+        turns = min(queued, max(0.0, stages.busy - 1 - locked))
+        queued, running = queued - turns, running - turns
+        locked, busy = locked + turns, busy - turns
+    room = max(stages.parallel, round(busy + locked))
+    made = {"running": running, "lock": locked, "pipe": max(0.0, room - busy - locked)}
     return Fetches(
         rows=fetch_table(timeline, trainer).clear(),
-        states=states,
+        states=_count(blocked, {state: each * windows for state, each in made.items()}),
         threads=room,
         looks=int(looks["count"].sum()),
         cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
         batch_s=stages.batch_s,
     )
+
+
+def _has_room(cores: CoreFacts) -> bool:
+    """Whether a core was free that the job may use.
+
+    Threads that run Python ask for its lock again every few milliseconds, so that they mostly queue
+    for a core rather than sleep. Where one is free, it is the lock that they wait for.
+    """
+    allowed, used, idle = (value_of(each) for each in (cores.allowed, cores.used, cores.idle))
+    if allowed is None or used is None or idle is None:
+        return False
+    return min(allowed - used, idle) >= _FREE
+
+
+def _count(blocked: pl.DataFrame, made: dict[str, float]) -> pl.DataFrame:
+    """Weights as whole numbers: blocked threads with their places, the other states without."""
+    seen = blocked.select("state", "place", "syscall", "weight")
+    rest = pl.DataFrame(
+        {
+            "state": list(made),
+            "place": [0] * len(made),
+            "syscall": [""] * len(made),
+            "weight": list(made.values()),
+        },
+        schema=seen.schema,
+    )
+    count = (pl.col("weight") * LOOKS_PER_S).round().cast(pl.Int64)
+    return pl.concat([seen, rest]).select("state", "place", "syscall", count=count)
 
 
 def _looks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
@@ -137,7 +152,8 @@ def _clock_shares(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
         (pl.col("pid") == trainer.pid)
         & pl.col("at_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    wall_ns = max(1, int((clocks["at_ns"].max() or 0)) - int((clocks["at_ns"].min() or 0)))  # type: ignore[arg-type]
+    first_ns, last_ns = clocks.select(pl.col("at_ns").min(), last=pl.col("at_ns").max()).row(0)
+    wall_ns = max(1, (last_ns or 0) - (first_ns or 0))
     grown = pl.col("oncpu_ns", "runq_ns")
     return (
         clocks.group_by("tid")
@@ -161,9 +177,7 @@ def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -
         .with_columns(pl.col("cpu").fill_null(0.0))
     )
     is_clock = (pl.col("asleep") > 0.99) & (pl.col("cpu") < _ALIVE_FRAC)
-    takes_part = pl.col("tid").is_in(list(tids)) | (
-        pl.max_horizontal("asleep", "reading") >= _BLOCKED_FRAC
-    )
+    takes_part = pl.col("tid").is_in(list(tids)) | (pl.col("reading") >= _BLOCKED_FRAC)
     mine = threads.filter(takes_part & ~is_clock)["tid"]
     return looks.filter(pl.col("tid").is_in(mine.implode()))
 

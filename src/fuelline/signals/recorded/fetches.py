@@ -231,6 +231,7 @@ def _sleeps_in_reads(lines: list[HotLine]) -> bool:
 
 
 def share_of(lines: list[HotLine], *stages: str) -> float:
+    """Of the stack samples of fetching: in lines of these stages."""
     return sum(line.share for line in lines if line.stage in stages)
 
 

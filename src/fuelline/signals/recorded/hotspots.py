@@ -106,7 +106,7 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegment
     """Hottest lines of user code inside fetches, in workers or in the trainer with 0 workers."""
     pids = trainer.worker_pids or (trainer.pid,)
     hits: Counter[SampleKey] = Counter()
-    for frames, count in find_stacks(timeline, segments, pids):
+    for frames, count in find_stacks(timeline, segments, pids, tids=trainer.crew_tids):
         start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
         if start is not None:
             hits[_fetch_spot(frames[start + 1 :], frames[start], timeline.source_lines)] += count

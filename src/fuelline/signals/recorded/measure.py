@@ -57,8 +57,9 @@ def measure(
     """
     fetch_lines = find_fetch_lines(timeline, trainer, segments)
     loader = _training_loader(timeline, trainer)
+    cores = measure_cores(timeline, segments, ranks_here)
     if trainer.crew_tids:
-        fetches = collect_crew(timeline, trainer, segments, loader, fetch_lines)
+        fetches = collect_crew(timeline, trainer, segments, loader, lines=fetch_lines, cores=cores)
         loader = _with_threads(loader, fetches.threads)
     else:
         fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
@@ -119,7 +120,7 @@ def measure(
         loader=loader,
         input=msgspec.structs.replace(waiting, moving_share=measure_moving(fetch_lines)),
         storage=measure_storage(timeline, trainer, segments, fetches, waiting.place),
-        cores=measure_cores(timeline, segments, ranks_here),
+        cores=cores,
         compute=compute,
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,

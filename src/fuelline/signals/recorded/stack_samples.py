@@ -14,7 +14,7 @@ from fuelline.schema.diagnosis.facts import HotLine
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fuelline.schema.diagnosis.facts import Encoding
     from fuelline.timeline import Timeline
@@ -66,16 +66,24 @@ class SampleKey(NamedTuple):
 
 
 def find_stacks(
-    timeline: Timeline, segments: StepSegments, pids: Iterable[int], tid: int | None = None
+    timeline: Timeline,
+    segments: StepSegments,
+    pids: Iterable[int],
+    tid: int | None = None,
+    tids: Sequence[int] = (),
 ) -> Iterable[tuple[list[Frame], int]]:
-    """Stacks of these processes in the window, outermost frame first, with their counts."""
+    """Stacks in the window, outermost frame first, with their counts.
+
+    Of all threads of these processes; of one; or of those that are named.
+    """
     rows = timeline.table("stacks").filter(
         pl.col("pid").is_in(list(pids))
         & (pl.col("until_ns") > segments.start_ns)
         & (pl.col("from_ns") < segments.end_ns)
     )
-    if tid is not None:
-        rows = rows.filter(pl.col("tid") == tid)
+    wanted = list(tids) if tid is None else [tid]
+    if wanted:
+        rows = rows.filter(pl.col("tid").is_in(wanted))
     for names, count in rows.select("frames", "count").iter_rows():
         frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
         while frames and _OURS.search(frames[-1].file):

@@ -45,7 +45,7 @@ class BlockedWorkers:
             facts,
             split.fetch,
             sentence=f"{percent(split.fetch)} of training time is spent waiting for data: "
-            f"{name_crew(workers)} {verb} blocked most of the time (asleep, or waiting for a "
+            f"{name_crew(facts.loader)} {verb} blocked most of the time (asleep, or waiting for a "
             "service), which needs more fetches at once and no core.",
             evidence=blocked_evidence(facts),
             remedies=[more_in_flight(facts)],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.tf_data import is_tf_data, longer_epochs
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
@@ -45,11 +46,18 @@ class EpochRestart:
             sentence=f"{percent(share)} of training time is spent waiting for epochs to begin.",
             evidence=[
                 Evidence(
-                    what=f"{duration(seconds)} to start workers, get first batches and end epochs"
+                    what=f"{duration(seconds)} to start {_whom(facts)}, get first batches and end "
+                    "epochs"
                 )
             ],
-            remedies=_remedies(workers, persistent=bool(persistent)),
+            remedies=[longer_epochs()]
+            if is_tf_data(facts.loader)
+            else _remedies(workers, persistent=bool(persistent)),
         )
+
+
+def _whom(facts: Facts) -> str:
+    return "the pipeline" if is_tf_data(facts.loader) else "workers"
 
 
 def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:

@@ -27,13 +27,14 @@ from fuelline.diagnose.evidence.storage import (
     read_evidence,
     scaling_is_seen,
 )
+from fuelline.diagnose.evidence.tf_data import is_tf_data
 from fuelline.diagnose.rule import LISTED_SHARE, found, where
 from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
-    from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.diagnosis.findings import Finding, Remedy
 
 
 _SEVERAL = 1.5
@@ -61,13 +62,20 @@ class SlowReads:
             evidence=read_evidence(facts),
             first=ask_storage(facts) if _is_open(facts) else [],
             remedies=[
-                *([] if _is_open(facts) else [more_in_flight(facts)]),
-                nearer_data(facts.input.place),
+                *_more_at_once(facts),
+                nearer_data(facts),
             ],
             confidence="high"
             if scaling_is_seen(facts) and not is_socket(facts.input.place)
             else "medium",
         )
+
+
+def _more_at_once(facts: Facts) -> list[Remedy]:
+    """Not where it may be of no use; a larger pool of tf.data costs nothing to try."""
+    if _is_open(facts) and not is_tf_data(facts.loader):
+        return []
+    return [more_in_flight(facts)]
 
 
 def _sentence(facts: Facts, share: float) -> str:

@@ -47,5 +47,5 @@ class SmallFiles:
             f"opened on {where(facts.input.place)}: many small files, each with its own round "
             "trip.",
             evidence=read_evidence(facts),
-            remedies=[packed_data(), more_in_flight(facts)],
+            remedies=[packed_data(facts), more_in_flight(facts)],
         )

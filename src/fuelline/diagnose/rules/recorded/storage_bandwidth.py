@@ -67,7 +67,7 @@ class StorageBandwidth:
             f"{where(facts.input.place)}, which {speed}.",
             evidence=[*proof, *read_evidence(facts)],
             remedies=[
-                nearer_data(facts.input.place),
+                nearer_data(facts),
                 Remedy(
                     setting="store smaller samples (resized, better compressed) or keep them in "
                     "RAM",

@@ -66,6 +66,6 @@ class StorageContention:
                     applicability="display",
                     question=WhatIf(alone=True),
                 ),
-                nearer_data(facts.input.place),
+                nearer_data(facts),
             ],
         )

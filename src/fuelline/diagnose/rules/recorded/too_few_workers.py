@@ -42,7 +42,6 @@ class TooFewWorkers:
         split = split_input(facts)
         if split is None or split.prepare < LISTED_SHARE or cores_are_short(facts) is not False:
             return None
-        workers = facts.loader.num_workers if facts.loader is not None else None
         stage = prepare_stage(facts)
         return found(
             self,
@@ -50,7 +49,7 @@ class TooFewWorkers:
             split.prepare,
             stage=stage,
             sentence=f"{percent(split.prepare)} of training time is spent waiting for data: "
-            f"{name_crew(workers)} cannot {stage} samples fast enough{_room(facts)}.",
+            f"{name_crew(facts.loader)} cannot {stage} samples fast enough{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[more_workers(facts), *decode_quicker(facts)],
         )

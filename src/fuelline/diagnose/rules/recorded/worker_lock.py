@@ -2,6 +2,7 @@
 
 What: while training waits, the fetching processes wait at a lock (multiprocessing.Lock, a
 semaphore) that another of them holds.
+Threads of tf.data that call Python (tf.py_function) take turns at its interpreter's lock likewise.
 Why: a data set that guards something which several processes cannot share safely makes all workers
 together as fast as one. More of them make the queue longer.
 Not the same as: locks on files (IN106), which have another system call; threads that wait for other
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import memory_queue, split_input
+from fuelline.diagnose.evidence.tf_data import is_tf_data, leave_python, node_evidence
 from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
@@ -44,8 +46,8 @@ class WorkerLock:
             self,
             facts,
             split.prepare,
-            sentence=f"{percent(split.prepare)} of training time is spent waiting while the loader "
-            "workers take turns at a lock: only one works at a time.",
+            sentence=f"{percent(split.prepare)} of training time is spent waiting while "
+            f"{_turns(facts)}: only one works at a time.",
             evidence=[
                 *fact(
                     lambda v: f"{percent(v)} of fetch time is spent waiting for a lock",
@@ -56,9 +58,12 @@ class WorkerLock:
                     facts.input.cpu_share,
                 ),
                 *line_fact(facts.fetch_lines, FETCH_SAMPLES),
+                *node_evidence(facts),
             ],
             remedies=[
-                Remedy(
+                leave_python()
+                if is_tf_data(facts.loader)
+                else Remedy(
                     setting="give each worker its own copy of what the lock guards (create it in "
                     "worker_init_fn, or on first use)",
                     why="workers then need no lock against each other; more workers only make the "
@@ -67,3 +72,9 @@ class WorkerLock:
                 )
             ],
         )
+
+
+def _turns(facts: Facts) -> str:
+    if is_tf_data(facts.loader):
+        return "calls of your Python code take turns at the interpreter's lock (GIL)"
+    return "the loader workers take turns at a lock"

@@ -17,14 +17,14 @@ import tensorflow
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
-from fuelline.record.hooks.tensorflow.sources import Sources
+from fuelline.record.hooks.tensorflow.sources import Datasets
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Kind
 
 if TYPE_CHECKING:
     from fuelline.record.hooks.hook import Hook
 
-__all__ = ["Installation", "install"]
+__all__ = ["TensorFlowHooks", "install"]
 
 Watch = Callable[[str, Callable[[], None]], None]
 """Runs an action once a module has been imported."""
@@ -40,21 +40,21 @@ PARTS = (
 
 def install(
     run_dir: str, watch: Watch, prepare: Callable[[Guest], None] = lambda _: None
-) -> "Installation":
-    """Hook the TensorFlow that this process has imported; `prepare` gets to see the guest before."""
-    installation = Installation(Spool(f"{run_dir}/spool"))
+) -> "TensorFlowHooks":
+    """Hook the TensorFlow of this process; `prepare` gets to see the guest before."""
+    installation = TensorFlowHooks(Spool(f"{run_dir}/spool"))
     prepare(installation.guest)
     for module, file, function in PARTS:
         watch(module, partial(installation.add, file, function))
     return installation
 
 
-class Installation:
+class TensorFlowHooks:
     """The hooks of one process."""
 
     def __init__(self, spool: Spool) -> None:
         self.guest = Guest(spool, seam.TENSORFLOW)
-        self.sources = Sources(self.guest)
+        self.sources = Datasets(self.guest)
         self.hooks: list[Hook] = []
         self._patches = Patches()
         facts = {

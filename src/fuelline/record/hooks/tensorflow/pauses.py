@@ -8,7 +8,7 @@ from typing import Any
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
-from fuelline.record.hooks.tensorflow.sources import Sources
+from fuelline.record.hooks.tensorflow.sources import Datasets
 from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
@@ -17,13 +17,13 @@ __all__ = ["Pause", "install_checkpoint", "install_keras"]
 _PAUSE_KIND, _ERROR = int(Kind.PAUSE), int(Flag.ERROR)
 
 
-def install_keras(guest: Guest, patches: Patches, _sources: Sources) -> list[Hook]:
+def install_keras(guest: Guest, patches: Patches, _sources: Datasets) -> list[Hook]:
     """Watch `model.save`, `save_weights` and whatever calls them, such as ModelCheckpoint."""
     owner = sys.modules["keras.src.saving.saving_api"]
     return _watch(guest, patches, owner, ("save_model", "save_weights"))
 
 
-def install_checkpoint(guest: Guest, patches: Patches, _sources: Sources) -> list[Hook]:
+def install_checkpoint(guest: Guest, patches: Patches, _sources: Datasets) -> list[Hook]:
     """Watch `tf.train.Checkpoint`, and so CheckpointManager."""
     owner = sys.modules["tensorflow.python.checkpoint.checkpoint"].Checkpoint
     return _watch(guest, patches, owner, ("save", "write"))

@@ -13,7 +13,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
-from fuelline.record.hooks.tensorflow.sources import Sources, list_threads
+from fuelline.record.hooks.tensorflow.sources import Datasets, list_threads
 from fuelline.schema.wire import Flag, Kind, Phase
 
 __all__ = ["install"]
@@ -24,23 +24,23 @@ _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSI
 _STARTING = int(Phase.SOURCE_START)
 
 
-def install(guest: Guest, patches: Patches, sources: Sources) -> list[Hook]:
+def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     """Watch all iterators of the process."""
     owner = sys.modules[seam.ITERATORS].OwnedIterator
-    build, take = Build(guest, sources), Take(guest, sources)
+    build, take = IteratorStart(guest, sources), TakeBatch(guest, sources)
     patches.replace(owner, "_create_iterator", build.wrap(owner._create_iterator))  # noqa: SLF001
     patches.replace(owner, "__next__", take.wrap(owner.__next__))
     patches.replace(owner, "get_next", take.wrap(owner.get_next))
     return [build, take]
 
 
-class Build(Hook):
+class IteratorStart(Hook):
     """`iter(dataset)`: tf.data builds the pipeline and starts the threads that work in it."""
 
     name = "iterator"
     forbids = "telling datasets apart, and knowing their threads"
 
-    def __init__(self, guest: Guest, sources: Sources) -> None:
+    def __init__(self, guest: Guest, sources: Datasets) -> None:
         super().__init__(guest)
         self._sources = sources
 
@@ -62,14 +62,14 @@ class Build(Hook):
         self._sources.add_crew(note, list_threads() - threads)
 
 
-class Take(Hook):
+class TakeBatch(Hook):
     """`next(iterator)` in Python: the wait for a batch."""
 
     name = "iterator wait"
     code = "step-hook"
     forbids = "saying how long the training waited for data"
 
-    def __init__(self, guest: Guest, sources: Sources) -> None:
+    def __init__(self, guest: Guest, sources: Datasets) -> None:
         super().__init__(guest)
         self._sources = sources
 

@@ -11,7 +11,7 @@ import tensorflow
 
 from fuelline.record.hooks.guest import Framework
 
-__all__ = ["TENSORFLOW", "ITERATORS", "RESOURCE", "TRAINER", "find_parser", "find_unmet"]
+__all__ = ["ITERATORS", "RESOURCE", "TENSORFLOW", "TRAINER", "find_parser", "find_unmet"]
 
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 """`OwnedIterator`: what `for x in dataset` and Keras take batches from."""

@@ -18,7 +18,7 @@ from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.schema.wire import Kind
 
-__all__ = ["NOTE", "IteratorNote", "Sources", "list_threads"]
+__all__ = ["NOTE", "Datasets", "PipelineNote", "list_threads"]
 
 NOTE = "_fuelline_note"
 POLL_NS = 1_000_000_000
@@ -32,7 +32,7 @@ _SOURCE, _NODE, _CREW = int(Kind.SOURCE), int(Kind.NODE), int(Kind.CREW)
 _NO_MODEL = "tf.data keeps no account of this pipeline (its autotuning is off, as under PyDataset)"
 
 
-class IteratorNote:
+class PipelineNote:
     """What is known of one iterator; lives in its dictionary and dies with it."""
 
     __slots__ = (
@@ -51,7 +51,7 @@ class IteratorNote:
         """By the model; -1 is unknown."""
 
 
-class Sources:
+class Datasets:
     """All datasets of the process that were iterated over."""
 
     def __init__(self, guest: Guest) -> None:
@@ -62,38 +62,38 @@ class Sources:
         self._parser = seam.find_parser()
         guest.on_fork(self._told.clear)
 
-    def note(self, iterator: Any) -> IteratorNote:
+    def note(self, iterator: Any) -> PipelineNote:
         """The note on an iterator; one that was made around our hook gets a number of its own."""
         note = vars(iterator).get(NOTE)
         if note is None or note.guest is not self.guest:
             note = self.enter(iterator, vars(iterator).get("_dataset"))
         return note  # type: ignore[no-any-return]
 
-    def enter(self, iterator: Any, dataset: Any) -> IteratorNote:
+    def enter(self, iterator: Any, dataset: Any) -> PipelineNote:
         """Note a new iterator over a dataset."""
         self._serial += 1
         if dataset is None:
             source_id = self._datasets.add_nameless()
         else:
             source_id = self._datasets.find(dataset) or self._datasets.add(dataset)
-        note = IteratorNote(self.guest, source_id, self._serial)
+        note = PipelineNote(self.guest, source_id, self._serial)
         vars(iterator)[NOTE] = note
         if source_id not in self._told:
             self._tell(source_id, {"dataset": type(dataset).__name__})
         return note
 
-    def add_crew(self, note: IteratorNote, tids: set[int]) -> None:
+    def add_crew(self, note: PipelineNote, tids: set[int]) -> None:
         """Write down the threads that tf.data has started for an iterator."""
         for tid in sorted(tids):
             self.guest.append(_CREW, monotonic_ns(), 0, note.source_id, tid)
 
-    def is_due(self, note: IteratorNote, now_ns: int) -> bool:
+    def is_due(self, note: PipelineNote, now_ns: int) -> bool:
         """Whether the model is to be asked again."""
         since_ns = now_ns - note.polled_ns
         is_early = note.gets - note.gets_polled > GAPS_KEPT - 20 and since_ns > EARLY_NS
         return note.has_model and (since_ns > POLL_NS or is_early)
 
-    def poll(self, iterator: Any, note: IteratorNote, now_ns: int) -> list[int]:
+    def poll(self, iterator: Any, note: PipelineNote, now_ns: int) -> list[int]:
         """Ask the model; writes down its nodes and gives the last gaps in ns."""
         if self._parser is None or not note.has_model:
             return []
@@ -113,7 +113,7 @@ class Sources:
         self._write_nodes(note, model, now_ns)
         return [gap * 1000 for gap in model.gap_times]
 
-    def _write_nodes(self, note: IteratorNote, model: Any, now_ns: int) -> None:
+    def _write_nodes(self, note: PipelineNote, model: Any, now_ns: int) -> None:
         places = _find_places(model)
         nodes = [(place, key, model.nodes[key]) for key, place in places.items()]
         batch = next((node.ratio for _, _, node in nodes if "Batch" in node.name), 0)

@@ -4,7 +4,8 @@ The function takes its batches within a graph, so a call is wait and computing t
 model tells them apart: `gap_times` has how long the job kept away between two batches, to the
 microsecond. With the calls' own times that is the computing of each step, and the rest of the call
 was waiting. Steps whose gap is not known, because more than a hundred passed between two looks or
-the epoch ended, get the usual computing time. A call may hold several steps (`steps_per_execution`).
+the epoch ended, get the usual computing time. A call may hold several steps
+(`steps_per_execution`).
 
     call      |--wait--|---compute---|
     next call                          |--wait--|---compute---|
@@ -23,7 +24,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.pauses import Pause
-from fuelline.record.hooks.tensorflow.sources import IteratorNote, Sources
+from fuelline.record.hooks.tensorflow.sources import Datasets, PipelineNote
 from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
 __all__ = ["install"]
@@ -36,13 +37,13 @@ _TRAINING = int(Flag.TRAINING)
 _COMPUTE, _OUTSIDE = int(Phase.COMPUTE), int(Phase.OUTSIDE)
 
 
-def install(guest: Guest, patches: Patches, sources: Sources) -> list[Hook]:
+def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     """Watch every model that is trained by `fit` or `train_on_batch`'s function."""
     owner = sys.modules[seam.TRAINER].TensorFlowTrainer
     make = Make(guest, sources)
     evaluate = Pause(guest, PauseKind.VALIDATION, Phase.EVAL)
     patches.replace(owner, "make_train_function", make.wrap(owner.make_train_function))
-    fit = Fit(guest, make)
+    fit = FitEnd(guest, make)
     patches.replace(owner, "evaluate", evaluate.wrap(owner.evaluate))
     patches.replace(owner, "fit", fit.wrap(owner.fit))
     return [make, evaluate, fit]
@@ -55,7 +56,7 @@ class Make(Hook):
     code = "step-hook"
     forbids = "counting steps"
 
-    def __init__(self, guest: Guest, sources: Sources) -> None:
+    def __init__(self, guest: Guest, sources: Datasets) -> None:
         super().__init__(guest)
         self._sources = sources
         self._steps: list[Step] = []
@@ -76,7 +77,7 @@ class Make(Hook):
     def settle(self) -> None:
         """Write the waits that are left, of all models."""
         for step in self._steps:
-            step.settle([])
+            step.settle([], is_over=True)
 
     def switch_off(self) -> None:
         """Stop, with the functions that models hold on to."""
@@ -85,7 +86,7 @@ class Make(Hook):
             step.switch_off()
 
 
-class Fit(Hook):
+class FitEnd(Hook):
     """`fit`: when it is over, so is the last step."""
 
     name = "fit"
@@ -121,14 +122,14 @@ class Step(Hook):
     code = "step-hook"
     forbids = "counting steps, and saying how long the training waited for data"
 
-    def __init__(self, guest: Guest, sources: Sources, count: int) -> None:
+    def __init__(self, guest: Guest, sources: Datasets, count: int) -> None:
         super().__init__(guest)
         self._sources = sources
         self._count = count
         """Batches that a call takes."""
         self._calls: list[Call] = []
         """Of one iterator, whose waits are not written yet."""
-        self._of: IteratorNote | None = None
+        self._of: PipelineNote | None = None
         self._usual: deque[int] = deque(maxlen=USUAL_OF)
         """Computing times of calls, ns."""
         guest.on_fork(self._calls.clear)
@@ -149,7 +150,7 @@ class Step(Hook):
         iterator = _find_owned(taken_from)
         note = None if iterator is None else self._sources.note(iterator)
         if note is not self._of:
-            self.settle([])
+            self.settle([], is_over=True)
             self._of = note
         if error is None:
             self._add(start_ns, now_ns, note)
@@ -157,14 +158,14 @@ class Step(Hook):
             self.guest.enter(_OUTSIDE)
         if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
             gaps_ns = self._sources.poll(iterator, note, now_ns)
-            self.settle(gaps_ns if error is None else [])
+            self.settle(gaps_ns, is_over=error is not None)
 
     def withdraw(self) -> None:
         """This thread is in no step."""
         self.guest.fetching.discard(get_ident())
         self.guest.enter(_OUTSIDE)
 
-    def _add(self, start_ns: int, end_ns: int, note: IteratorNote | None) -> None:
+    def _add(self, start_ns: int, end_ns: int, note: PipelineNote | None) -> None:
         for number in range(1, self._count + 1):
             at_ns = start_ns + (end_ns - start_ns) * number // self._count
             self.guest.append(_STEP_KIND, at_ns, 0, 1)
@@ -172,12 +173,14 @@ class Step(Hook):
             self._calls.append(Call(start_ns, end_ns, note.gets))
             note.gets += self._count
 
-    def settle(self, gaps_ns: list[int]) -> None:
-        """Write the waits of all calls but the last, whose gap is not over; without gaps of all."""
+    def settle(self, gaps_ns: list[int], *, is_over: bool) -> None:
+        """Write the waits of all calls; but the last, whose gap is not over, unless it is."""
         calls, count = self._calls, self._count
-        told = self._match(calls, gaps_ns[: len(gaps_ns) - count + 1] if gaps_ns else [])
+        if not (gaps_ns or is_over):
+            return
+        told = {} if is_over else self._match(calls, gaps_ns[: len(gaps_ns) - count + 1])
         self._usual.extend(told.values())
-        keep = 1 if gaps_ns else 0
+        keep = 0 if is_over else 1
         if self._usual and self._of is not None:
             usual_ns = int(median(self._usual))
             for number, call in enumerate(calls[: len(calls) - keep]):
@@ -200,7 +203,7 @@ class Step(Hook):
             told[number] = min(max(0, mine_ns - away_ns), call.end_ns - call.start_ns)
         return told
 
-    def _write(self, call: Call, wait_ns: int, note: IteratorNote) -> None:
+    def _write(self, call: Call, wait_ns: int, note: PipelineNote) -> None:
         count = self._count
         for number in range(count):
             start_ns = call.start_ns + (call.end_ns - call.start_ns) * number // count
