@@ -41,7 +41,7 @@ class Event:
 
     def __init__(self, **settings: object) -> None:
         del settings
-        self.record = [].count
+        self.record = list[object]().count
         self.query = (1).__bool__
         self.elapsed_time = operator.truth  # 1 ms
 

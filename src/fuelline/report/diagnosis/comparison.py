@@ -99,13 +99,8 @@ def _sentence(comparison: RunComparison) -> str:
         return _by_parts(comparison, comparison.relative, lengths)
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths}. {_unseen(comparison)}"
-    if step.judgement == "cannot tell" and step.low is not None:
-        return (
-            f"Cannot tell: {_longer(comparison)}, {lengths}, but other processes or another speed "
-            f"of the machine may have made all of that. {_unseen(comparison)}"
-        )
     if not step.change or step.judgement == "cannot tell":
-        return _undecided(step, unit, lengths)
+        return _undecided(comparison, lengths)
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
     cause = (
         f" Most of that is {PART_WORDS.get(most.name, most.name)}: {_signed(most.change)} per "
@@ -124,12 +119,18 @@ def _longer(comparison: RunComparison) -> str:
     return f"{what} {share} {'longer' if step.change > 0 else 'shorter'}"
 
 
-def _undecided(step: Change, unit: str, lengths: str) -> str:
+def _undecided(comparison: RunComparison, lengths: str) -> str:
+    step = comparison.step
     if not step.change:
         return f"No change: {lengths}{_doubt(step)}."
+    if step.low is not None:
+        return (
+            f"Cannot tell: {_longer(comparison)}, {lengths}, but other processes or another speed "
+            f"of the machine may have made all of that. {_unseen(comparison)}"
+        )
     return (
-        f"Cannot tell which is faster: {lengths}, and one {unit} is not enough to separate a "
-        "change from noise."
+        f"Cannot tell which is faster: {lengths}, and one {comparison.unit} is not enough to "
+        "separate a change from noise."
     )
 
 

@@ -76,7 +76,9 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     if max(undivided, default=0.0) >= _LEAST_SHARE:
         note += " Transfer may include waiting: it could not be compared with other ranks."
     return [
-        Heading("Ledger of each device, in % of the time from its first event to its last", "Ledger"),
+        Heading(
+            "Ledger of each device, in % of the time from its first event to its last", "Ledger"
+        ),
         StackedBars(
             tuple(_stack_row(ledger) for ledger in shown),
             {part: PART_WORDS.get(part, part) for part in LEDGER_PARTS},
