@@ -83,8 +83,6 @@ def _table(told: dict[str, Any]) -> str:
         true, found = told["true"][name], told["found"][name]
         apart = "" if None in (true, found) else f"{100 * (found - true):+8.1f}"
         lines.append(f"{name:14} {_percent(true):>8} {_percent(found):>8} {apart:>8}")
-    if not told["steps"]:
-        lines.append("No optimizer steps: our hooks put no events on the device of such a job.")
     return "\n".join(lines)
 
 

@@ -294,7 +294,7 @@ def _backwards(spans: dict[int, list[_Span]], trainer: int, own: list[_Span]) ->
 
 
 def _find_stream(calls: list[Call], works: list[Work]) -> int:
-    """The stream of what was launched last before the steps' ends."""
+    """The stream of what was launched last before the steps' ends, or else by copies."""
     streams: list[int] = []
     called = [work.called_ns for work in sorted(works, key=lambda work: work.called_ns)]
     ordered = sorted(works, key=lambda work: work.called_ns)
@@ -302,4 +302,9 @@ def _find_stream(calls: list[Call], works: list[Work]) -> int:
         place = bisect.bisect_left(called, call.start_ns)
         if call.kind == Kind.STEP and place:
             streams.append(ordered[place - 1].stream)
+    if not streams:  # that of the copies, as the hooks do it
+        places = [
+            bisect.bisect_left(called, each.start_ns) for each in calls if each.kind == Kind.COPY
+        ]
+        streams = [ordered[place].stream for place in places if place < len(ordered)]
     return max(set(streams), key=streams.count, default=0)
