@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bench.replay.events import NoLoaderError, read_job
+from bench.replay.events import NotReplayableError, read_job
 from bench.replay.recording import write_recording
 from bench.replay.truth import FIGURES, find_found, find_truth, window_of
 from fuelline.ingest import load_trace
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 def _try(path: Path, *, with_counters: bool) -> dict[str, Any] | None:
     try:
         return replay(path, with_counters=with_counters)
-    except (NoLoaderError, FuellineError) as reason:
+    except (NotReplayableError, FuellineError) as reason:
         print(f"{path}: not replayed: {reason}", file=sys.stderr)
         return None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fuelline.timeline.trace import Trace
 
-__all__ = ["Call", "Job", "NoLoaderError", "read_job"]
+__all__ = ["Call", "Job", "NotReplayableError", "read_job"]
 
 _NEXT = re.compile(r"^(?:enumerate\(DataLoader\)#)?(?P<loader>\w+)\.__next__$")
 _STEP = re.compile(r"^Optimizer\.step#(?P<optimizer>\w+)\.step$")
@@ -37,7 +37,7 @@ _CALLING_NS = 50_000
 _RETURNING_NS = 20_000
 
 
-class NoLoaderError(Exception):
+class NotReplayableError(Exception):
     """The trace does not show what the hooks would have seen; the message says what it lacks."""
 
 
@@ -139,7 +139,7 @@ def _find_trainer(spans: dict[int, list[_Span]]) -> int:
     }
     thread = max(counts, key=lambda each: counts[each], default=None)
     if thread is None or not counts[thread]:
-        raise NoLoaderError(
+        raise NotReplayableError(
             "the trace shows no loader: none of its annotations is a DataLoader's __next__, so it "
             "cannot be said what our hooks would have recorded"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from bench.replay.events import NotReplayableError
 from fuelline.schema.run.trace import CopyDirection
 from fuelline.schema.wire import Kind, MarkPlace
 from fuelline.signals.traced import survey_trace
@@ -52,8 +53,18 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
     """What the ledger of the device says of a window."""
     survey = survey_trace(trace)
     account = next(
-        each for each in survey.accounts if (each.ledger.rank, each.ledger.device) == (rank, device)
+        (
+            each
+            for each in survey.accounts
+            if (each.ledger.rank, each.ledger.device) == (rank, device)
+        ),
+        None,
     )
+    if account is None:
+        raise NotReplayableError(
+            "the trace shows a loader, but nothing that its device did, so there is no truth to "
+            "compare with"
+        )
     start_ns, end_ns = window
     pieces = account.all_pieces().with_columns(
         pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
