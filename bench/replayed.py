@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import results
 from bench.replay.__main__ import BAR_POINTS, JUDGED, replay
-from bench.replay.events import NoLoaderError
+from bench.replay.events import NotReplayableError
 from fuelline.schema.errors import FuellineError
 
 TRACES = Path(
@@ -67,7 +67,7 @@ def section(told: list[dict[str, Any]], folder: Path) -> str:
 def _try(path: Path) -> dict[str, Any] | None:
     try:
         return replay(path)
-    except (NoLoaderError, FuellineError):
+    except (NotReplayableError, FuellineError):
         return None
 
 

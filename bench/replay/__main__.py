@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bench.replay.events import NoLoaderError, read_job
+from bench.replay.events import NotReplayableError, read_job
 from bench.replay.recording import write_recording
 from bench.replay.truth import FIGURES, find_found, find_truth, window_of
 from fuelline.ingest import load_trace
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 def _try(path: Path, *, with_counters: bool) -> dict[str, Any] | None:
     try:
         return replay(path, with_counters=with_counters)
-    except (NoLoaderError, FuellineError) as reason:
+    except (NotReplayableError, FuellineError) as reason:
         print(f"{path}: not replayed: {reason}", file=sys.stderr)
         return None
 
@@ -83,8 +83,6 @@ def _table(told: dict[str, Any]) -> str:
         true, found = told["true"][name], told["found"][name]
         apart = "" if None in (true, found) else f"{100 * (found - true):+8.1f}"
         lines.append(f"{name:14} {_percent(true):>8} {_percent(found):>8} {apart:>8}")
-    if not told["steps"]:
-        lines.append("No optimizer steps: our hooks put no events on the device of such a job.")
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fuelline.timeline.trace import Trace
 
-__all__ = ["Call", "Job", "NoLoaderError", "read_job"]
+__all__ = ["Call", "Job", "NotReplayableError", "read_job"]
 
 _NEXT = re.compile(r"^(?:enumerate\(DataLoader\)#)?(?P<loader>\w+)\.__next__$")
 _STEP = re.compile(r"^Optimizer\.step#(?P<optimizer>\w+)\.step$")
@@ -37,7 +37,7 @@ _CALLING_NS = 50_000
 _RETURNING_NS = 20_000
 
 
-class NoLoaderError(Exception):
+class NotReplayableError(Exception):
     """The trace does not show what the hooks would have seen; the message says what it lacks."""
 
 
@@ -139,7 +139,7 @@ def _find_trainer(spans: dict[int, list[_Span]]) -> int:
     }
     thread = max(counts, key=lambda each: counts[each], default=None)
     if thread is None or not counts[thread]:
-        raise NoLoaderError(
+        raise NotReplayableError(
             "the trace shows no loader: none of its annotations is a DataLoader's __next__, so it "
             "cannot be said what our hooks would have recorded"
         )
@@ -294,7 +294,7 @@ def _backwards(spans: dict[int, list[_Span]], trainer: int, own: list[_Span]) ->
 
 
 def _find_stream(calls: list[Call], works: list[Work]) -> int:
-    """The stream of what was launched last before the steps' ends."""
+    """The stream of what was launched last before the steps' ends, or else by copies."""
     streams: list[int] = []
     called = [work.called_ns for work in sorted(works, key=lambda work: work.called_ns)]
     ordered = sorted(works, key=lambda work: work.called_ns)
@@ -302,4 +302,9 @@ def _find_stream(calls: list[Call], works: list[Work]) -> int:
         place = bisect.bisect_left(called, call.start_ns)
         if call.kind == Kind.STEP and place:
             streams.append(ordered[place - 1].stream)
+    if not streams:  # that of the copies, as the hooks do it
+        places = [
+            bisect.bisect_left(called, each.start_ns) for each in calls if each.kind == Kind.COPY
+        ]
+        streams = [ordered[place].stream for place in places if place < len(ordered)]
     return max(set(streams), key=streams.count, default=0)

@@ -23,6 +23,8 @@ _STANDS_NS = 20_000
 _LATENCY_NS = 5_000
 """From recording an event on an idle stream until the device passes it: a few microseconds."""
 
+_TELLING = (MarkPlace.STEP_END, MarkPlace.COPY_END)
+"""From the first of these on the hooks know the device: that of the weights, or of a copy."""
 _LOOKING = (MarkPlace.WAIT_END, MarkPlace.BACKWARD_END, MarkPlace.STEP_END)
 """At these the hooks look which marks the device has passed; and after the host has waited."""
 _AROUND: dict[Kind, tuple[MarkPlace | None, MarkPlace | None]] = {
@@ -51,7 +53,7 @@ def put_marks(job: Job) -> list[Mark]:
     queries: list[int] = []
     is_told = False
     for place, host_ns, is_begin in _moments(job):
-        is_told |= place == MarkPlace.STEP_END
+        is_told |= place in _TELLING
         if place is None:
             queries.append(host_ns)
         elif is_told and not (is_begin and put and host_ns - put[-1][1] < _STANDS_NS):

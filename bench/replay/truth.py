@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from bench.replay.events import NotReplayableError
 from fuelline.schema.run.trace import CopyDirection
+from fuelline.schema.wire import Kind, MarkPlace
 from fuelline.signals.traced import survey_trace
 from fuelline.timeline.intervals import intersect, merge, merge_all, total_ns
 
@@ -51,8 +53,18 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
     """What the ledger of the device says of a window."""
     survey = survey_trace(trace)
     account = next(
-        each for each in survey.accounts if (each.ledger.rank, each.ledger.device) == (rank, device)
+        (
+            each
+            for each in survey.accounts
+            if (each.ledger.rank, each.ledger.device) == (rank, device)
+        ),
+        None,
     )
+    if account is None:
+        raise NotReplayableError(
+            "the trace shows a loader, but nothing that its device did, so there is no truth to "
+            "compare with"
+        )
     start_ns, end_ns = window
     pieces = account.all_pieces().with_columns(
         pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
@@ -90,10 +102,15 @@ def _outside_copies(events: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
-    """From when the device was done with the first step to the last mark."""
-    if not marks:
+    """From when the device was done with the first step to the last mark.
+
+    Without an optimizer a step ends when a batch has arrived.
+    """
+    end = MarkPlace.STEP_END if job.of(Kind.STEP) else MarkPlace.WAIT_END
+    ends = [mark.device_ns for mark in marks if mark.place == end]
+    if not ends:
         return min(call.start_ns for call in job.calls), job.end_ns
-    return marks[0].device_ns, marks[-1].device_ns
+    return ends[0], marks[-1].device_ns
 
 
 _UNDIVIDED = 0.01
