@@ -133,7 +133,7 @@ def _blocked_on(
             ),
         )
     )
-    whole = seen["count"].sum()
+    whole = int(seen["count"].sum())
     if not whole:
         return {"blocked": [1.0] * bins}
     counts: dict[str, list[int]] = {}
