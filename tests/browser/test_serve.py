@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Any
 from tests.integration.serving import Home, served
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+
+def wait_until(page: Any, holds: Callable[[], bool]) -> None:
+    """The page's policy forbids to evaluate conditions inside it again and again."""
+    for _ in range(300):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(page.locator("main").inner_text())
+
+
+def count_steps(page: Any) -> int:
+    return int(page.locator("#figures dd").first.inner_text().replace(",", ""))
 
 
 def test_runs_are_found_compared_and_followed(browser: Any, tmp_path: Path) -> None:
@@ -25,20 +39,19 @@ def test_runs_are_found_compared_and_followed(browser: Any, tmp_path: Path) -> N
         page.goto(address)
         assert "token" not in page.url
         page.select_option("#state", "ok")
-        page.wait_for_function("document.querySelectorAll('#rows tr').length === 2")
+        wait_until(page, lambda: page.locator("#rows tr").count() == 2)
         for box in page.locator("#rows input").all():
             box.check()
         page.click("#compare")
         assert "per step before" in page.locator(".figures").inner_text()
         page.click(".brand")
         page.select_option("#state", "running")
-        page.wait_for_function("document.querySelectorAll('#rows tr').length === 1", timeout=30_000)
+        wait_until(page, lambda: page.locator("#rows tr").count() == 1)
         page.locator("#rows a").click()
-        page.wait_for_function("document.querySelectorAll('#ranks tbody tr').length === 1")
-        steps = "Number(document.querySelector('#figures dd').textContent.replace(',', ''))"
-        page.wait_for_function(f"{steps} > 0", timeout=30_000)
-        before = page.evaluate(steps)
-        page.wait_for_function(f"{steps} > {before}", timeout=30_000)
+        page.wait_for_selector("#ranks tbody tr")
+        wait_until(page, lambda: count_steps(page) > 0)
+        before = count_steps(page)
+        wait_until(page, lambda: count_steps(page) > before)
         page.click("#stop")
         assert page.locator("#state").inner_text() == "no longer watched"
         page.close()
