@@ -20,7 +20,7 @@ keras.utils.set_random_seed(3)
 losses: list[float] = []
 
 
-class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+class Watch(keras.callbacks.Callback):
     """Notes every loss, stops early or fails if it is to."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -64,7 +64,7 @@ def generate() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield rows, rows.sum(axis=1)
 
 
-class Sequence(keras.utils.PyDataset):  # type: ignore[misc]
+class Sequence(keras.utils.PyDataset):
     """Batches by number, prepared in threads of Keras."""
 
     def __len__(self) -> int:
