@@ -111,7 +111,7 @@ TENSORFLOW_CASES = [
         sentence="Parallel calls of a Python function take turns at the interpreter's lock.",
         job=JOB,
         data="images",
-        args="--map python --batch 16 --step-ms 8",
+        args="--map python --batch 32 --step-ms 8",
         without="--step-ms 150",
         truth=(("transform", "code"),),
     ),

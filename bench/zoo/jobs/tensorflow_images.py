@@ -68,7 +68,7 @@ def load_augmented(path: tf.Tensor) -> tf.Tensor:
 def load_in_python(path: bytes) -> np.ndarray:
     """What a user writes who knows Python better than TensorFlow."""
     total = 0
-    for byte in Path(path.decode()).read_bytes():
+    for byte in Path(path.decode()).read_bytes()[:20_000]:
         total = (total * 31 + byte) % 65_521
     return np.full((SIDE, SIDE, 3), total / 65_521, np.float32)
 

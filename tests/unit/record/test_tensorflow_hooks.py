@@ -4,6 +4,7 @@ Under fit a batch is taken inside a graph. What stands for the clock there is th
 says the job kept away between two batches.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -267,7 +268,8 @@ def test_a_pipeline_without_an_account_is_a_blindspot_and_has_no_waits(
     left = left_by(installed, tmp_path)
     assert left.steps == 5
     assert not left.of(Kind.WAIT)
-    assert any(b"autotuning is off" in text for text in left.texts.values())
+    told = [json.loads(text) for text in left.texts.values() if b"autotuning is off" in text]
+    assert "step-hook" in {each["code"] for each in told}
 
 
 def test_stages_are_known_by_their_place_in_the_pipeline(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
+_KERAS = re.compile(r"/(keras|tensorflow)/")
 _NOT_OURS_TO_COUNT = ("loop", "validation", "garbage collection")
 """Parts in which own code runs as well, and which the hooks' clock knows already."""
 _TENSORS = re.compile(
@@ -153,11 +154,17 @@ def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     if "/torch/" in innermost:
         return False
     spot = find_user_line(frames)
-    if spot is None:
+    if spot is None or _is_in_keras(frames, spot):
         return False
     text = sources.get(spot.place, "")
     is_other = _IN_PLACE_OF_A_DEVICE.search(text) or (spot.own and _TENSORS.search(text))
     return not is_other
+
+
+def _is_in_keras(frames: list[Frame], spot: SampleKey) -> bool:
+    """Keras runs the loop of `fit`: what it does below the line that called it is its own."""
+    at = max(depth for depth, frame in enumerate(frames) if frame.place == spot.place)
+    return any(_KERAS.search(frame.file) for frame in frames[at + 1 :])
 
 
 def _shares_while_sampled(

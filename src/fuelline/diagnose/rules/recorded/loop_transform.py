@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.tf_data import is_tf_data
 from fuelline.diagnose.rule import LISTED_SHARE, found, line_fact
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.units import duration, percent
@@ -54,8 +55,12 @@ class LoopTransform:
             ],
             remedies=[
                 Remedy(
-                    setting=f"move {code} into __getitem__ or collate_fn, with num_workers > 0",
-                    why="loader workers then do it in parallel and ahead of time",
+                    setting=f"move {code} into dataset.map with num_parallel_calls"
+                    if is_tf_data(facts.loader)
+                    else f"move {code} into __getitem__ or collate_fn, with num_workers > 0",
+                    why="the input pipeline then does it in parallel and ahead of time"
+                    if is_tf_data(facts.loader)
+                    else "loader workers then do it in parallel and ahead of time",
                     applicability="display",
                     risk="the loader then delivers what it returns, so the loop must expect that",
                 )

@@ -18,7 +18,7 @@ from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.schema.wire import Kind
 
-__all__ = ["NOTE", "Datasets", "PipelineNote", "list_threads"]
+__all__ = ["NOTE", "NO_MODEL", "Datasets", "PipelineNote", "list_threads"]
 
 NOTE = "_fuelline_note"
 POLL_NS = 1_000_000_000
@@ -29,7 +29,7 @@ _MOST_PARALLEL = 0xFFFF
 _MOST_NODES = 256
 
 _SOURCE, _NODE, _CREW = int(Kind.SOURCE), int(Kind.NODE), int(Kind.CREW)
-_NO_MODEL = "tf.data keeps no account of this pipeline (its autotuning is off, as under PyDataset)"
+NO_MODEL = "tf.data keeps no account of this pipeline (its autotuning is off, as under PyDataset)"
 
 
 class PipelineNote:
@@ -105,9 +105,10 @@ class Datasets:
             if type(refusal).__name__ != "NotFoundError":
                 raise
             self.guest.report_blindspot(
-                "what the stages of the input pipeline do", _NO_MODEL, "telling waiting for input "
-                "from computing in Keras's fit, and one stage of the pipeline from another"
-            )  # fmt: skip
+                "what the stages of the input pipeline do",
+                NO_MODEL,
+                "telling one stage of the pipeline from another",
+            )
             return []
         note.polled_ns, note.gets_polled = now_ns, note.gets
         self._write_nodes(note, model, now_ns)

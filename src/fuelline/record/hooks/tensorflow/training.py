@@ -24,11 +24,13 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.pauses import Pause
-from fuelline.record.hooks.tensorflow.sources import Datasets, PipelineNote
+from fuelline.record.hooks.tensorflow.sources import NO_MODEL, Datasets, PipelineNote
 from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
 __all__ = ["install"]
 
+UNTOLD = "telling waiting for input from computing, inside the steps of Keras's fit,"
+NO_STEPS = "the batches come from an iterator of several devices, or from no tf.data at all"
 USUAL_OF = 200
 """Steps that the usual computing time is the median of."""
 
@@ -159,6 +161,9 @@ class Step(Hook):
         if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
             gaps_ns = self._sources.poll(iterator, note, now_ns)
             self.settle(gaps_ns, is_over=error is not None)
+        if note is None or not note.has_model:
+            why = NO_STEPS if note is None else NO_MODEL
+            self.guest.report_blindspot(UNTOLD, why, "saying how long it waited", self.code)
 
     def withdraw(self) -> None:
         """This thread is in no step."""
