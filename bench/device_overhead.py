@@ -26,7 +26,7 @@ from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fuelline.record.hooks.hook import Hook
 
@@ -41,7 +41,7 @@ class Event:
 
     def __init__(self, **settings: object) -> None:
         del settings
-        self.record = [].count
+        self.record: Callable[[object], int] = [].count
         self.query = (1).__bool__
         self.elapsed_time = operator.truth  # 1 ms
 

@@ -13,6 +13,7 @@ from fuelline.signals.devices.devices import measure_devices
 from fuelline.signals.devices.energy import measure_energy
 from fuelline.signals.recorded.budget import (
     find_failed_hook,
+    hide,
     measure_budget,
     measure_carry,
     measure_hidden,
@@ -36,7 +37,7 @@ from fuelline.signals.recorded.transfer import measure_hidden_copies, measure_tr
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.demands import DemandFacts
-    from fuelline.schema.diagnosis.findings import BudgetPart
+    from fuelline.schema.diagnosis.findings import BudgetPart, DeviceBudget
     from fuelline.schema.run.recording import LoaderFacts
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
@@ -108,7 +109,9 @@ def measure(
             **hidden,
             **measure_hidden_copies(segments, side),
             "own code": measure_hidden_code(compute, budget, most_idle),
-            "collectives": _hidden_collectives(budget, carried, most_idle),
+            "collectives": _hidden_collectives(budget, carried, most_idle)
+            if side.budget is None
+            else _hidden_on_device(budget, side.budget),
         },
         loader=_training_loader(timeline, trainer),
         input=msgspec.structs.replace(waiting, moving_share=measure_moving(fetch_lines)),
@@ -149,6 +152,15 @@ def _hidden_collectives(budget: list[BudgetPart], carried: float, most_idle: flo
     if not carried or not share:
         return 0.0
     return max(carried, 1 - most_idle / share)
+
+
+def _hidden_on_device(budget: list[BudgetPart], device: DeviceBudget) -> float:
+    """The same by the device's own clock: while it stands in a collective it does nothing else.
+
+    Where the host only queues them it spends hardly any time there, and nothing is hidden.
+    """
+    spent = sum(part.seconds for part in budget if part.part == "collectives")
+    return hide(device.parts["collectives"], spent)
 
 
 def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:

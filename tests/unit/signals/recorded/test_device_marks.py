@@ -218,3 +218,17 @@ def test_marks_are_no_time_of_the_host() -> None:
             lane.now_ns = max(lane.now_ns, int(lane.free_ns - 60 * MS))
     plain.rows = [row for row in plain.rows if row[2] != Kind.MARK]
     assert facts_of(make_timeline(job)).budget == facts_of(make_timeline(plain)).budget
+
+
+def test_waiting_for_ranks_on_the_device_is_not_hidden_by_the_hosts_going_on() -> None:
+    """The host queues the collective and goes on; its device stands in it for 10 ms."""
+    job = Job()
+    for _ in range(60):
+        job.take(3).learn(2, 20).mark(MarkPlace.COLLECTIVE_BEGIN)
+        job.add(Kind.COLLECTIVE, 0.05, 1, 1000, 7, 0, 2)
+        job.free_ns += 10 * MS
+        job.mark(MarkPlace.COLLECTIVE_END).update()
+        job.now_ns = max(job.now_ns, int(job.free_ns - 60 * MS))
+    facts = judge(job)
+    assert shares(facts)["collectives"] == pytest.approx(1 / 3, abs=0.03)
+    assert facts.felt_frac("collectives") == 1
