@@ -35,6 +35,7 @@ _EVERYTHING = re.compile(r"DeviceSynchronize$")
 _CALLING_NS = 50_000
 """From the call of `backward()` to the first operator on autograd's thread, at most."""
 _RETURNING_NS = 20_000
+_FEWEST = 3
 
 
 class NotReplayableError(Exception):
@@ -103,6 +104,7 @@ def read_job(trace: Trace, rank: int) -> Job:
     calls += _waits(operators, own)
     calls += _backwards(spans, trainer, own)
     calls.sort(key=lambda call: (call.start_ns, -call.end_ns))
+    _refuse_few(calls)
     works = [Work(row["stream"], row["called_ns"], row["end_ns"]) for row in launched]
     device = max(launched, key=lambda row: row["device"])["device"] if launched else 0
     counts = [row["device"] for row in launched]
@@ -116,6 +118,17 @@ def read_job(trace: Trace, rank: int) -> Job:
         kernels=_kernels(trace, rank, device),
         end_ns=max((span.end_ns for span in own), default=0),
     )
+
+
+def _refuse_few(calls: list[Call]) -> None:
+    """Without an optimizer a batch is a step."""
+    steps = [call for call in calls if call.kind == Kind.STEP]
+    steps = steps or [call for call in calls if call.kind == Kind.WAIT]
+    if len(steps) < _FEWEST:
+        raise NotReplayableError(
+            f"the trace shows {len(steps)} step{'s' * (len(steps) != 1)} with a loader, and a "
+            f"diagnosis begins after the first: it takes {_FEWEST} at least"
+        )
 
 
 def _read_host(trace: Trace, rank: int) -> dict[int, list[_Span]]:
