@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.readings import value_of
+from fuelline.signals.recorded.counters import process_growth
 from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
 from fuelline.timeline import events
 
@@ -37,6 +38,9 @@ _ALIVE_FRAC = 1e-4
 """Of a core: a thread that sleeps and uses less does nothing between its sleeps."""
 _CERTAINLY_INSIDE = 0.2
 """Of the calls in progress: fewer that wait at a lock are chance."""
+_FEW_LOOKS = 20
+"""As for every decomposition by samples."""
+_MOSTLY = 0.8
 _FREE = 0.25
 """Of a core."""
 LOOKS_PER_S = 20
@@ -72,8 +76,14 @@ def collect_crew(
         # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
-    cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
     stages = _measure_stages(timeline, trainer, segments, loader)
+    rows = fetch_table(timeline, trainer).clear()
+    if looks["count"].sum() < _FEW_LOOKS:
+        strangers = clocks.filter(~pl.col("tid").is_in(list(trainer.crew_tids)))
+        cpu = _compute_unseen(timeline, segments, strangers)
+        if stages.busy > 0 and cpu >= _MOSTLY * stages.busy:
+            return _as_computing(stages, cpu, segments, rows, looks.clear())
+    cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
     windows = max(1, looks["window_ns"].n_unique())
     blocked = looks.filter(~pl.col("state").is_in(["running", "lock", "pipe"]))
     threads = {
@@ -92,11 +102,38 @@ def collect_crew(
     room = max(stages.parallel, round(busy + locked))
     made = {"running": running, "lock": locked, "pipe": max(0.0, room - busy - locked)}
     return Fetches(
-        rows=fetch_table(timeline, trainer).clear(),
+        rows=rows,
         states=_count(blocked, {state: each * windows for state, each in made.items()}),
         threads=room,
         looks=int(looks["count"].sum()),
         cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
+        batch_s=stages.batch_s,
+    )
+
+
+def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.DataFrame) -> float:
+    """Cores that the process used and no other thread of it did: the pool's; 0 if not known."""
+    whole_ns = process_growth(timeline, segments, "cpu_ns")
+    if whole_ns is None or timeline.table("processes")["pid"].n_unique() != 1:
+        return 0.0
+    return max(0.0, whole_ns / segments.wall_ns - float(strangers["cpu"].sum()))
+
+
+def _as_computing(
+    stages: _Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
+) -> Fetches:
+    """Pools that come and go between two looks, as with short epochs, but are known to compute.
+
+    What little is left of their calls they waited for a core.
+    """
+    seconds = segments.wall_ns / 1e9
+    made = {"running": stages.busy, "pipe": max(0.0, stages.parallel - stages.busy)}
+    return Fetches(
+        rows=rows,
+        states=_count(looks, {state: each * seconds for state, each in made.items()}),
+        threads=max(stages.parallel, round(stages.busy)),
+        looks=round(seconds * LOOKS_PER_S),
+        cpu_part=min(1.0, cpu / stages.busy),
         batch_s=stages.batch_s,
     )
 

@@ -172,6 +172,15 @@ def test_calls_in_progress_that_neither_run_nor_read_wait_for_the_interpreter() 
     assert "GIL" in found.sentence
 
 
+def test_a_pool_that_comes_and_goes_between_two_looks_is_known_by_what_its_process_computed() -> (
+    None
+):
+    facts = measured({}, cpu=0.0, busy=1.2, parallel=2)
+    assert shares(facts, "cpu", "core_wait") == pytest.approx([1.0, 0.0], abs=0.02)
+    facts = measured({}, cpu=0.0, busy=2.0, parallel=2)
+    assert shares(facts, "cpu") == [None]
+
+
 def test_no_remedy_speaks_of_a_dataloader() -> None:
     for facts in (
         measured({"read": 19, "running": 1}, cpu=0.1, busy=2.0),

@@ -22,6 +22,8 @@ _WAIT_KIND, _START_KIND = int(Kind.WAIT), int(Kind.SOURCE_START)
 _TRAINING, _END, _ERROR = int(Flag.TRAINING), int(Flag.END), int(Flag.ERROR)
 _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSIDE)
 _STARTING = int(Phase.SOURCE_START)
+_ENDINGS = ("StopIteration", "OutOfRangeError")
+"""What `next()` and `get_next()` raise at the end of a dataset."""
 
 
 def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
@@ -96,7 +98,7 @@ class TakeBatch(Hook):
             samples = _count_samples(result)
             guest.enter(_COMPUTE)
         else:
-            flags |= _END if isinstance(error, StopIteration) else _ERROR
+            flags |= _END if type(error).__name__ in _ENDINGS else _ERROR
             guest.enter(_OUTSIDE)
         guest.append(
             _WAIT_KIND, start_ns, now_ns - start_ns, note.source_id, samples, -1, -1, note.gets,

@@ -29,7 +29,7 @@ from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
 __all__ = ["install"]
 
-UNTOLD = "telling waiting for input from computing, inside the steps of Keras's fit,"
+UNTOLD = "telling waiting for input from computing inside the steps of fit"
 NO_STEPS = "the batches come from an iterator of several devices, or from no tf.data at all"
 USUAL_OF = 200
 """Steps that the usual computing time is the median of."""
