@@ -41,7 +41,7 @@ class Event:
 
     def __init__(self, **settings: object) -> None:
         del settings
-        self.record: Callable[[object], int] = [].count
+        self.record: Callable[[object], int] = list[object]().count
         self.query = (1).__bool__
         self.elapsed_time = operator.truth  # 1 ms
 
