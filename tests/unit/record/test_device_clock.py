@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from types import SimpleNamespace
@@ -33,6 +34,19 @@ class Stream:
         self.is_capturing = False
         self.made = 0
         self.devices: list[Any] = []
+        self.current_device = 0
+
+    @contextlib.contextmanager
+    def turn_to(self, index: int) -> Iterator[None]:
+        before, self.current_device = self.current_device, index
+        try:
+            yield
+        finally:
+            self.current_device = before
+
+    def answer_capturing(self) -> bool:
+        self.devices.append(torch.device("cuda", self.current_device))
+        return self.is_capturing
 
     def launch(self, duration_ms: float) -> None:
         self.free_ms = max(self.free_ms, self.host_ms) + duration_ms
@@ -79,7 +93,9 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     made = Stream()
     monkeypatch.setattr(torch.cuda, "Event", make_event(made))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: find_stream(made, device))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: made.is_capturing)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: made.current_device)
+    monkeypatch.setattr(torch.cuda, "device", made.turn_to)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", made.answer_capturing)
     monkeypatch.setattr(
         device_clock,
         "find_device",

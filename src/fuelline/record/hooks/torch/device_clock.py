@@ -245,7 +245,9 @@ class DeviceClock(Hook):
         if not why and device.type == "cuda":
             self._make_event: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True)
             self._current_stream: Callable[[Any], Any] = torch.cuda.current_stream
-            self._is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+            self._is_capturing: Callable[[], bool] = functools.partial(
+                _is_capturing_on, device.index or 0
+            )
         elif not why:
             why = self._turn_to_other(device)
         if why:
@@ -271,6 +273,17 @@ class DeviceClock(Hook):
         self._current_stream = accelerator.current_stream
         self._is_capturing = getattr(backend, "is_current_stream_capturing", lambda: False)
         return ""
+
+
+def _is_capturing_on(index: int) -> bool:
+    """Of a CUDA device's current stream.
+
+    torch asks the current device, which gets a context by that although the job may use another.
+    """
+    if torch.cuda.current_device() == index:
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(index):
+        return torch.cuda.is_current_stream_capturing()
 
 
 class Around(Hook):
