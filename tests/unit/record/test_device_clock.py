@@ -66,7 +66,7 @@ def make_event(stream: Stream) -> type:
 
         def query(self) -> bool:
             assert not stream.is_capturing
-            return self.at_ms <= stream.host_ms
+            return bool(self.at_ms <= stream.host_ms)
 
         def elapsed_time(self, other: Any) -> float:
             assert self.query()

@@ -281,9 +281,9 @@ def _is_capturing_on(index: int) -> bool:
     torch asks the current device, which gets a context by that although the job may use another.
     """
     if torch.cuda.current_device() == index:
-        return torch.cuda.is_current_stream_capturing()
+        return bool(torch.cuda.is_current_stream_capturing())
     with torch.cuda.device(index):
-        return torch.cuda.is_current_stream_capturing()
+        return bool(torch.cuda.is_current_stream_capturing())
 
 
 class Around(Hook):
