@@ -193,7 +193,7 @@ def test_a_quick_call_passes_all_on_and_leaves_its_record() -> None:
     ((start, dur, *fields, tail),) = records(hook.buffer)
     assert start > 0
     assert dur > 0
-    assert (fields, tail) == ([0, -1, 0, 0, 0], 9 << 48 | TID)
+    assert (fields, tail) == ([0, -1, -1, 0, 0], 9 << 48 | TID)
 
 
 @needs_compiled
