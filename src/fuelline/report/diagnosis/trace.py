@@ -109,7 +109,8 @@ def _stack_row(ledger: DeviceLedger) -> tuple[str, tuple[tuple[str, float], ...]
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+    """At most four characters, so that a ledger fits 80 columns."""
+    return f"{100 * share:.1f}".replace("100.0", "100")
 
 
 def _late(diagnosis: Diagnosis) -> list[Block]:
