@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fuelline.diagnose.evidence.cpu import THROTTLED
 from fuelline.diagnose.rule import workers_now
-from fuelline.schema.readings import value_of
+from fuelline.schema.readings import at_least, value_of
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -70,6 +71,9 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     """What the fetching threads did while the trainer waited, by stage."""
     signals = facts.input
     if (value_of(signals.idle_share) or 0.0) >= IDLE_SHARE:
+        if at_least(facts.cores.throttled_share, THROTTLED):
+            # The quota stops the trainer as well, which then does not get at a batch that is ready.
+            return {"prepare": 1.0}
         is_handed = _serialises(facts) or is_message(facts)
         return {"handoff": 1.0} if is_handed else {"unknown": 1.0}
     cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
