@@ -30,7 +30,7 @@ from fuelline.schema.diagnosis.comparison import (
 )
 from fuelline.schema.student import DEVIATIONS
 from fuelline.schema.units import number
-from fuelline.signals.comparable import as_shares, find_mismatch, find_unit, note_mismatch
+from fuelline.signals.comparable import as_shares, as_total, find_mismatch, find_unit, note_mismatch
 from fuelline.signals.one_part import estimate_relative
 from fuelline.signals.power import count_recordings
 from fuelline.signals.spreads import half_width, rare_spreads, spread_of_mean
@@ -83,7 +83,7 @@ def compare_sides(
     notes = _notes(befores[0], afters[0], mismatch)
     unit = find_unit((*befores, *afters), stepped=stepped)
     if not stepped:
-        summed = as_shares if unit == "share" else _whole
+        summed = as_shares if unit == "share" else as_total
         befores, afters = [[summed(run) for run in side] for side in (befores, afters)]
     afters = [_per_equal_work(befores[0], run) for run in afters]
     sides = _Sides(befores, afters, _joined(befores), _joined(afters))
@@ -217,21 +217,6 @@ def _is_as_many(one: float, other: float) -> bool:
 
 def _scaled(values: list[float], scale: float) -> list[float]:
     return [value * scale for value in values]
-
-
-def _whole(run: RunSamples) -> RunSamples:
-    """All steps as one."""
-    return replace(
-        run,
-        steps=[sum(run.steps)],
-        is_stepped=False,
-        parts={name: [sum(values)] for name, values in run.parts.items()},
-        kernels={name: [sum(values)] for name, values in run.kernels.items()},
-        rare={},
-        work=None,
-        samples=None,
-        left_out=0,
-    )
 
 
 class _Doubt(NamedTuple):

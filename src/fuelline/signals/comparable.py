@@ -40,6 +40,21 @@ def find_mismatch(runs: Sequence[RunSamples]) -> str | None:
     return None
 
 
+def as_total(run: RunSamples) -> RunSamples:
+    """All steps as one."""
+    return replace(
+        run,
+        steps=[sum(run.steps)],
+        is_stepped=False,
+        parts={name: [sum(values)] for name, values in run.parts.items()},
+        kernels={name: [sum(values)] for name, values in run.kernels.items()},
+        rare={},
+        work=None,
+        samples=None,
+        left_out=0,
+    )
+
+
 def as_shares(run: RunSamples) -> RunSamples:
     """One step of length 1: the time of the devices, whatever its length."""
     return replace(
