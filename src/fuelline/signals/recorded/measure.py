@@ -22,7 +22,7 @@ from fuelline.signals.recorded.budget import (
 )
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
-from fuelline.signals.recorded.crews import collect_crew
+from fuelline.signals.recorded.crews import WITHIN_STEPS, collect_crew
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_marks import measure_device_side
 from fuelline.signals.recorded.fetches import collect_fetches
@@ -59,11 +59,16 @@ def measure(
     fetch_lines = find_fetch_lines(timeline, trainer, segments)
     loader = _training_loader(timeline, trainer)
     cores = measure_cores(timeline, segments, ranks_here)
-    if trainer.crew_tids:
+    fetches = collect_fetches(
+        timeline,
+        trainer,
+        segments,
+        fetch_lines,
+        is_within=loader is not None and loader.framework in WITHIN_STEPS,
+    )
+    if trainer.crew_tids and not fetches.rows.height:
         fetches = collect_crew(timeline, trainer, segments, loader, lines=fetch_lines, cores=cores)
         loader = _with_threads(loader, fetches.threads)
-    else:
-        fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, segments)
     accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
     side = measure_device_side(timeline, trainer, segments, accelerators.devices)
