@@ -126,7 +126,7 @@ def collect_crew(
 
 
 def _share_out(busiest: float, cpu: float, queued: float, blocked: float) -> CrewUse:
-    """What the calls in progress were in, as the threads were; these, where no calls are counted."""
+    """What the calls in progress were in, as the threads were; these where none are counted."""
     seen = cpu + queued + blocked
     scale = busiest / seen if busiest and seen else 1.0
     return CrewUse(cpu * scale, queued * scale, blocked * scale)
