@@ -31,16 +31,16 @@ Watch = Callable[[str, Callable[[], None]], None]
 
 PARTS = (
     (seam.ITERATORS, "pipeline", "pipeline", "install"),
-    (seam.MULTI_DEVICE, "several devices", "pipeline", "install_several"),
+    (seam.MULTI_DEVICE, "several_devices", "pipeline", "install_several"),
     (seam.TRAINER, "training", "training", "install"),
-    (seam.LEGACY, "training of tf_keras", "training", "install_legacy"),
-    (seam.PYDATASET, "batches from Python", "pydataset", "install"),
+    (seam.LEGACY, "legacy_training", "training", "install_legacy"),
+    (seam.PYDATASET, "pydataset", "pydataset", "install"),
     ("keras.src.saving.saving_api", "saving", "pauses", "install_keras"),
     ("tensorflow.python.checkpoint.checkpoint", "checkpoints", "pauses", "install_checkpoint"),
 )
 """The module to wait for, what is hooked, our file, and the function in it. Nothing is imported to
 be hooked."""
-_VITAL = ("pipeline", "training", "training of tf_keras")
+_VITAL = ("pipeline", "training", "legacy_training")
 
 
 def install(

@@ -30,8 +30,8 @@ _FETCH, _FETCH_IO, _ERROR = int(Kind.FETCH), int(Kind.FETCH_IO), int(Flag.ERROR)
 def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     """Watch every PyDataset of the process, and in the workers that are forked from it."""
     module = sys.modules[seam.PYDATASET]
-    start = Start(guest, sources)
-    fetch = Fetch(guest, start.productions)
+    start = GeneratorStart(guest, sources)
+    fetch = MakeBatch(guest, start.productions)
     patches.replace(
         module.PyDatasetAdapter,
         "_get_iterator",
@@ -41,7 +41,7 @@ def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     return [start, fetch]
 
 
-class Start(Hook):
+class GeneratorStart(Hook):
     """The generator behind an epoch of a PyDataset is made."""
 
     name = "generator of a PyDataset"
@@ -72,13 +72,13 @@ class Start(Hook):
                 self.productions[queue.uid] = production
                 production.list_processes = _list_processes
             self._sources.start(production)
-            return Timed(made, production)
+            return TimedGenerator(made, production)
         except Exception as fault:  # noqa: BLE001 - the guard of this hook
             self.answer_for(fault)
             return made
 
 
-class Timed:
+class TimedGenerator:
     """The generator's batches, with the time that each took."""
 
     __slots__ = ("_made", "_production")
@@ -87,7 +87,7 @@ class Timed:
         self._made = made
         self._production = production
 
-    def __iter__(self) -> "Timed":
+    def __iter__(self) -> "TimedGenerator":
         return self
 
     def __next__(self) -> Any:
@@ -97,7 +97,7 @@ class Timed:
         return batch
 
 
-class Fetch(Hook):
+class MakeBatch(Hook):
     """A thread or a process makes one batch: `PyDataset.__getitem__`."""
 
     name = "worker fetch"

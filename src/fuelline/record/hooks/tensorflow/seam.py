@@ -37,7 +37,7 @@ _NEEDED = {
         (ITERATORS, "OwnedIterator.__next__"),
         (CONTEXT, "executing_eagerly"),
     ),
-    "several devices": ((MULTI_DEVICE, "OwnedMultiDeviceIterator.__init__"),),
+    "several_devices": ((MULTI_DEVICE, "OwnedMultiDeviceIterator.__init__"),),
     "training": (
         (TRAINER, "TensorFlowTrainer.make_train_function"),
         (TRAINER, "TensorFlowTrainer.make_test_function"),
@@ -46,14 +46,14 @@ _NEEDED = {
         (MODEL_OPS, "iterator_get_model_proto"),
         (MODEL_PROTO, "ModelProto"),
     ),
-    "training of tf_keras": (
+    "legacy_training": (
         (LEGACY, "Model.make_train_function"),
         (LEGACY, "Model.make_test_function"),
         (LEGACY, "Model.make_predict_function"),
         (MODEL_OPS, "iterator_get_model_proto"),
         (MODEL_PROTO, "ModelProto"),
     ),
-    "batches from Python": (
+    "pydataset": (
         (PYDATASET, "get_index"),
         (PYDATASET, "PyDatasetAdapter._get_iterator"),
         (PYDATASET, "_DATA_POOLS"),
