@@ -56,8 +56,8 @@ LOOKS_PER_S = 20
 
 
 @dataclass(frozen=True)
-class _Stages:
-    """What the framework counted inside the window."""
+class Stages:
+    """What the framework counted inside the window, or stack samples show."""
 
     busy: float
     """Calls in progress, on average."""
@@ -65,8 +65,8 @@ class _Stages:
     """Time that calls took for one batch, all together."""
     parallel: int
     """Calls that may run at once, where code runs: of the stage that is nearest to its most."""
-    busiest: float
-    """Calls in progress in that stage."""
+    busiest: float = 0.0
+    """Calls in progress in that stage; 0 where stages are not counted one by one."""
 
 
 def collect_crew(
@@ -77,8 +77,9 @@ def collect_crew(
     *,
     lines: list[HotLine],
     cores: CoreFacts,
+    stages: Stages | None = None,
 ) -> Fetches:
-    """What the threads did, in the shape of fetches."""
+    """What the threads did, in the shape of fetches; `stages` unless the framework counted them."""
     clocks = _clock_shares(timeline, trainer, segments)
     looks = _of_crew(_looks(timeline, trainer, segments), clocks, trainer.crew_tids)
     if not share_of(lines, "sleep"):
@@ -86,7 +87,8 @@ def collect_crew(
         # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
-    stages = _measure_stages(timeline, trainer, segments, loader)
+    is_counted = stages is None
+    stages = stages or _measure_stages(timeline, trainer, segments, loader)
     rows = fetch_table(timeline, trainer).clear()
     if looks["count"].sum() < _FEW_LOOKS:
         strangers = clocks.filter(~pl.col("tid").is_in(list(trainer.crew_tids)))
@@ -110,7 +112,7 @@ def collect_crew(
         queued, running = queued - turns, running - turns
         locked, busy = locked + turns, busy - turns
     # Threads of the pool compute steps, too: where stages are counted, that is who prepares.
-    room = max(stages.parallel, round(stages.busy or busy + locked))
+    room = max(stages.parallel, round(stages.busy if stages.busiest else busy + locked))
     made = {"running": running, "lock": locked, "pipe": max(0.0, room - busy - locked)}
     return Fetches(
         rows=rows,
@@ -120,7 +122,7 @@ def collect_crew(
         cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
         batch_s=stages.batch_s,
         crew=_share_out(stages.busiest, cpu, queued, busy - running + locked)
-        if mine.height
+        if is_counted and mine.height
         else None,
     )
 
@@ -141,7 +143,7 @@ def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.Da
 
 
 def _as_computing(
-    stages: _Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
+    stages: Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
 ) -> Fetches:
     """Pools that come and go between two looks, as with short epochs, but are known to compute.
 
@@ -243,7 +245,7 @@ def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -
 
 def _measure_stages(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, loader: LoaderFacts | None
-) -> _Stages:
+) -> Stages:
     names = {node.id: node.name for node in (loader.nodes if loader is not None else [])}
     working = [place for place, name in names.items() if _RUNS_CODE.search(name)]
     within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
@@ -251,7 +253,7 @@ def _measure_stages(
         pl.col("source_id").is_in(trainer.train_sources)
     )
     if not rows.height:
-        return _Stages(0.0, None, 1, 0.0)
+        return Stages(0.0, None, 1)
     first_ns = int(rows["start_ns"].min())  # type: ignore[arg-type]
     wall_ns = int(rows["start_ns"].max()) - first_ns  # type: ignore[arg-type]
     growth = (
@@ -272,7 +274,7 @@ def _measure_stages(
     parallel = pl.col("parallel").max().clip(1, None)
     stages = code.group_by("place").agg(pl.col("busy_ns").sum(), parallel)
     stages = stages.sort(pl.col("busy_ns") / pl.col("parallel"), descending=True)
-    return _Stages(
+    return Stages(
         busy=busy_ns / wall_ns if wall_ns > 0 else 0.0,
         batch_s=busy_ns / batches / 1e9 if batches > 0 else None,
         parallel=int(stages["parallel"][0]) if stages.height else 1,

@@ -50,15 +50,16 @@ def measure_demands(
 ) -> DemandFacts:
     """All demands of a batch; Missing everywhere if no loader feeds the steps.
 
-    Likewise where a thread of the job's takes the batches: then neither the trainer's clocks nor
-    its process's say what is whose.
+    Likewise where a thread of the job's takes the batches, or makes them: then neither the
+    trainer's clocks nor its process's say what is whose.
 
     `idle_share` is the device's own word on how long it had nothing to do.
     """
     taken = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    is_unlike = trainer.reader_tid != trainer.tid
+    is_told = not trainer.crew_tids or fetches.crew is not None or fetches.rows.height
+    is_unlike = trainer.reader_tid != trainer.tid or not is_told
     if taken.height < _FEW_BATCHES or is_unlike:
         return DemandFacts(batches=_in_run(taken.height, segments))
     cycles = cut_cycles(timeline, trainer, segments)
