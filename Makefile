@@ -4,6 +4,8 @@ VENV := .venv
 FRAMEWORKS := .venv-frameworks
 BROWSER := .venv-browser
 TENSORFLOW := .venv-tensorflow
+JAX := .venv-jax
+ANY := .venv-any
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -15,7 +17,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser check format docs zoo zoo-tensorflow bench dist clean
+.PHONY: demo test test-quick test-tensorflow test-jax coverage pythons frameworks browser check format docs zoo zoo-tensorflow zoo-jax zoo-any bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -49,6 +51,9 @@ browser: $(BROWSER)/.installed
 test-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
 
+test-jax: $(JAX)/.installed
+	$(JAX)/bin/pytest -q tests/integration/frameworks/test_jax.py
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,6 +73,12 @@ zoo: $(VENV)/.dev
 zoo-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/python -m bench.zoo --tensorflow --runs 3
 
+zoo-jax: $(JAX)/.installed
+	$(JAX)/bin/python -m bench.zoo --jax --runs 3
+
+zoo-any: $(ANY)/.installed
+	$(ANY)/bin/python -m bench.zoo --any --runs 3
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
@@ -82,7 +93,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(JAX) $(ANY) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +118,16 @@ $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requ
 $(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt
 	$(PYTHON) -m venv $(TENSORFLOW)
 	$(TENSORFLOW)/bin/pip install -q -e . -r requirements-test.txt -r requirements-tensorflow.txt
+	touch $@
+
+$(JAX)/.installed: pyproject.toml requirements-test.txt requirements-jax.txt
+	$(PYTHON) -m venv $(JAX)
+	$(JAX)/bin/pip install -q -e . -r requirements-test.txt -r requirements-jax.txt
+	touch $@
+
+$(ANY)/.installed: pyproject.toml requirements-test.txt requirements-any.txt
+	$(PYTHON) -m venv $(ANY)
+	$(ANY)/bin/pip install -q -e . -r requirements-test.txt -r requirements-any.txt
 	touch $@
 
 $(DIST)/.installed: requirements-dist.txt

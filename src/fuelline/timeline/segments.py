@@ -321,9 +321,11 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
     follows = pl.when(is_turn).then("kind").shift(-1).backward_fill()
     mode = pl.col("mode").forward_fill()
     is_learning = mode.is_in(["optimizer", "loop"])
+    # A step that is one call, as of JAX, has no backward pass for an optimizer to follow.
+    learning = "optimizer" if (events["kind"] == Kind.BACKWARD).any() else "forward"
     part = (
         pl.when(is_learning & (follows == Kind.STEP))
-        .then(pl.lit("optimizer"))
+        .then(pl.lit(learning))
         .when(is_learning & (follows == Kind.BACKWARD))
         .then(pl.lit("forward"))
         .when(mode == "optimizer")

@@ -31,7 +31,8 @@ LIMIT_S = 400
 def needs(*frameworks: str) -> pytest.MarkDecorator:
     """Skips a module's tests, with the reason, if a framework is not installed."""
     missing = [name for name in frameworks if find_spec(name) is None]
-    how = "make test-tensorflow" if "tensorflow" in missing else "make frameworks"
+    homes = {"tensorflow": "make test-tensorflow", "jax": "make test-jax"}
+    how = next((homes[name] for name in missing if name in homes), "make frameworks")
     reason = f"{', '.join(missing)} not installed; `{how}` installs and tests it"
     return pytest.mark.skipif(bool(missing), reason=reason)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.evidence.own_source import is_own_source, more_processes, name_own_crew
+from fuelline.diagnose.evidence.grain_words import is_grain, more_grain_workers
+from fuelline.diagnose.evidence.own_source import is_own_source, more_processes, name_found_crew
 from fuelline.diagnose.evidence.tf_data import is_pydataset, is_tf_data, more_calls, node_evidence
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
@@ -19,6 +20,7 @@ from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import value_of
+from fuelline.schema.run.recording import FED_BY_UNKNOWN
 from fuelline.schema.units import amount, duration, number, percent
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ def more_workers(facts: Facts) -> Remedy:
         return more_calls(facts)
     if is_own_source(facts.loader):
         return more_processes(facts)
+    if is_grain(facts.loader):
+        return more_grain_workers(facts)
     best, workers = count_workers(facts), workers_now(facts)
     allowed = value_of(facts.cores.allowed) or 1.0
     return Remedy(
@@ -143,8 +147,8 @@ def more_workers(facts: Facts) -> Remedy:
 
 def name_crew(loader: LoaderFacts | None) -> str:
     """Who prepares samples."""
-    if loader is not None and is_own_source(loader):
-        return name_own_crew(loader)
+    if loader is not None and loader.framework in FED_BY_UNKNOWN:
+        return name_found_crew(loader)
     workers = loader.num_workers if loader is not None else None
     if is_pydataset(loader) and workers:
         return (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.run.recording import LoaderFacts
 
+_KINDS = {"processes": ("process", "processes"), "threads": ("thread", "threads")}
 _ORDER = "Pool.imap and Executor.map keep the order; each process draws random numbers of its own"
 
 
@@ -27,15 +28,14 @@ def is_own_source(loader: LoaderFacts | None) -> bool:
     return loader is not None and loader.framework == PYTHON_SOURCE
 
 
-def name_own_crew(loader: LoaderFacts) -> str:
-    """Who prepares batches."""
+def name_found_crew(loader: LoaderFacts) -> str:
+    """Who prepares batches, where that was seen from outside."""
     members = loader.num_workers or 0
     if not members:
         return "the training process itself"
-    kind = "process" if loader.context == "processes" else "thread"
-    if members == 1:
-        return f"one background {kind} of yours"
-    return f"{members} background {kind}{'es' if kind == 'process' else 's'} of yours"
+    kind, many = _KINDS["processes" if loader.context == "processes" else "threads"]
+    whose = "of yours" if is_own_source(loader) else f"of {loader.framework}"
+    return f"one {kind} {whose}" if members == 1 else f"{members} {many} {whose}"
 
 
 def more_processes(facts: Facts) -> Remedy:

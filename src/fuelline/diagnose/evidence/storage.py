@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.evidence.grain_words import is_grain, more_grain_threads
 from fuelline.diagnose.evidence.own_source import is_own_source, more_threads
 from fuelline.diagnose.evidence.tf_data import (
     bigger_pool,
@@ -110,7 +111,7 @@ def ask_storage(facts: Facts) -> list[Remedy]:
             by_fix=True,
         ),
     ]
-    has_no_fix = is_tf_data(facts.loader) or is_own_source(facts.loader)
+    has_no_fix = bool(facts.loader is not None and facts.loader.framework)
     return asked[:1] if has_no_fix else asked
 
 
@@ -120,6 +121,8 @@ def more_in_flight(facts: Facts) -> Remedy:
         return bigger_pool(facts)
     if is_own_source(facts.loader):
         return more_threads(facts)
+    if is_grain(facts.loader):
+        return more_grain_threads(facts)
     workers = workers_now(facts)
     more = min(count_workers(facts), MOST_STRETCH * max(1, workers))
     return Remedy(

@@ -47,7 +47,7 @@ def node_evidence(facts: Facts) -> list[Evidence]:
         return []
     order = sorted(loader.nodes, key=lambda node: -node.id)
     names = [node.name for node in order if node.id]
-    return [Evidence(what=f"tf.data runs {' > '.join(names)}")] if names else []
+    return [Evidence(what=f"{loader.framework} runs {' > '.join(names)}")] if names else []
 
 
 def more_processes(facts: Facts) -> Remedy:

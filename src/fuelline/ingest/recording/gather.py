@@ -96,6 +96,7 @@ class _ProcessNote(msgspec.Struct):
     framework: str = ""
     version: str = ""
     threads: int | None = None
+    step_frames: list[str] = []
 
 
 _NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RANK)
@@ -242,6 +243,7 @@ def _list_spools(folder: Path, remains: UncompactedRun) -> list[Path]:
 def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
     """Turn the texts of one spool into facts: process, loaders, blindspots."""
     note = _ProcessNote()
+    step_frames: list[str] = []
     rank: tuple[int | None, int | None] = (None, None)
     notes = content.events.filter(pl.col("kind").is_in(_NOTES))
 
@@ -254,6 +256,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
     for kind, first, second, fourth in notes.select("kind", "a", "b", "d").iter_rows():
         if kind == wire.Kind.PROCESS:
             note = decode(first, _ProcessNote) or note
+            step_frames = note.step_frames or step_frames
         elif kind == wire.Kind.RANK:
             rank = first, second
             backend = content.texts.get(fourth, "")
@@ -279,6 +282,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
             framework=note.framework,
             version=note.version,
             threads=note.threads,
+            step_frames=step_frames,
             rank=rank[0],
             ranks=rank[1],
             backend=backend,

@@ -16,6 +16,7 @@ import weakref
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
 from resource import RLIMIT_NOFILE, getrlimit
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuelline.record.hooks.threadclock import ThreadClockReader
@@ -26,14 +27,16 @@ from fuelline.schema.wire import Kind, Phase, tail
 if TYPE_CHECKING:
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Framework", "Guest", "HookThread"]
+__all__ = ["Framework", "Guest", "HookThread", "join"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
+MOST_PLACE_CHARACTERS = 3000
+"""Of a stack that is told: a text of the spool holds 4096 bytes."""
 SPARE_DESCRIPTORS = 400
 """Under a lower limit (ulimit -n) no clock keeps any: they would be more than a twentieth of it."""
 
-_BLINDSPOT = int(Kind.BLINDSPOT)
+_BLINDSPOT, _PROCESS = int(Kind.BLINDSPOT), int(Kind.PROCESS)
 _OUTSIDE = int(Phase.OUTSIDE)
 
 
@@ -56,6 +59,8 @@ class HookThread(threading.local):
     pinning = False
     scaling = False
     """In a gradient scaler's step, which reads values itself."""
+    reading = False
+    """In a call that waits for the device."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
@@ -67,6 +72,23 @@ def _always() -> bool:
     return True
 
 
+def _never_known() -> None:
+    return None
+
+
+_present: "dict[str, Guest]" = {}
+"""By the folder of the run: frameworks of one process share a spool and a trainer."""
+
+
+def join(run_dir: str, framework: Framework) -> "Guest":
+    """The guest of this process, made with its first framework."""
+    guest = _present.get(run_dir)
+    if guest is None:
+        guest = _present[run_dir] = Guest(Spool(f"{run_dir}/spool"), framework)
+    guest.framework = framework
+    return guest
+
+
 class Guest:
     """The recorder as the hooks see it."""
 
@@ -75,8 +97,10 @@ class Guest:
     ) -> None:
         self.spool = spool
         self.framework = framework
+        """The one whose hooks are being made: each keeps its own."""
         self._buffer = spool.buffer
-        self._introduce = introduce
+        self._appointment_actions = [] if introduce is None else [introduce]
+        self._facts: dict[str, Any] = {}
         self._fork_actions: list[Callable[[], None]] = []
         self.waiting: set[int] = set()
         """Threads in `next()` of a loader, and so on: all but the trainer in its quick calls."""
@@ -92,6 +116,8 @@ class Guest:
         """Whether the trainer is in a wait of Python's own library."""
         self.steps = 0
         """Steps so far, of all optimizers and the like."""
+        self.is_device_busy: Callable[[], bool | None] = _never_known
+        """Whether the device is at work on an earlier step, where that can be asked for nothing."""
         self.is_learning: Callable[[], bool] = _always
         """Whether a batch that is taken now is probably one to train with."""
         self.build: Any = None
@@ -107,6 +133,10 @@ class Guest:
         self._forget()
         forget = weakref.WeakMethod(self._forget)  # hooks that were taken out must be let go
         os.register_at_fork(after_in_child=lambda: (alive := forget()) and alive())
+
+    def on_appointment(self, action: Callable[[], None]) -> None:
+        """Add something to do once the first trainer is known."""
+        self._appointment_actions.append(action)
 
     def on_fork(self, action: Callable[[], None]) -> None:
         """Add something that a forked child has to forget as well."""
@@ -142,8 +172,25 @@ class Guest:
         buffer.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
         for calls in self.hook_states:
             calls.is_inside = False
-        if is_first and self._introduce is not None:
-            self._introduce()
+        for action in self._appointment_actions if is_first else ():
+            action()
+
+    def introduce(self, facts: dict[str, Any]) -> None:
+        """Write down which process this is; what was said before holds but for the same names."""
+        self._facts = {**self._facts, **facts}
+        self.append(_PROCESS, monotonic_ns(), 0, self.spool.text(json.dumps(self._facts)))
+
+    def tell_step_place(self, frames: list[str]) -> None:
+        """Write down the stack that ends in the loop's line of a step, outermost frame first."""
+        if sum(map(len, frames)) < MOST_PLACE_CHARACTERS:
+            self.introduce({"step_frames": frames})
+
+    def leave(self) -> None:
+        """The last framework goes: nothing is recorded any more."""
+        for run_dir, guest in list(_present.items()):
+            if guest is self:
+                del _present[run_dir]
+        self.spool.close()
 
     def is_trainer(self, ident: int) -> bool:
         """Whether a thread is the trainer, and not one that got its identifier after it ended."""

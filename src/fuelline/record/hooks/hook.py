@@ -48,6 +48,7 @@ class Hook:
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
+        self._framework = guest.framework
         self.is_on = True
         self._faults = 0
 
@@ -61,7 +62,7 @@ class Hook:
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
-        is_tracing = self.guest.framework.is_tracing
+        is_tracing = self._framework.is_tracing
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +110,7 @@ class Hook:
     def answer_for(self, fault: BaseException) -> None:
         """Count a fault of ours; raise it again if it is the job's."""
         self.withdraw()
-        framework = self.guest.framework
+        framework = self._framework
         place = _find_place(fault, framework)
         if place is None:
             raise fault  # not ours: raised by code of the job that interrupted us, as by a Ctrl-C

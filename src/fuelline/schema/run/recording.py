@@ -33,6 +33,8 @@ Length = Annotated[int, Meta(ge=1, le=1 << 62)]
 PYTHON_SOURCE: Final = "python"
 """`LoaderFacts.framework` of a source that is the job's own: a generator, or a thread, a pool or a
 process behind a queue."""
+FED_BY_UNKNOWN: Final = (PYTHON_SOURCE, "grain")
+"""Sources whose hooks do not say who prepares batches: that is seen from outside."""
 DAMAGED: Final = "damaged"
 """A file of the recording holds more than could be read of it."""
 STEP_HOOK: Final = "step-hook"
@@ -119,6 +121,8 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     code; empty for a DataLoader."""
     nodes: list[NodeFacts] = field(default_factory=list)
     """Its stages, where the framework tells."""
+    threads: Number | None = None
+    """Threads that read ahead in each process, where that is a setting."""
 
 
 _WAITING = frozenset(("gloo", "mpi"))
@@ -143,6 +147,8 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     ranks: Number | None = None
     backend: str = ""
     """What its ranks exchange data with, such as `nccl`; empty if it is not known."""
+    step_frames: list[str] = field(default_factory=list)
+    """The stack that ends in the loop's line of a step, as of `StackSample`; where hooks told."""
 
     @property
     def queues(self) -> bool:

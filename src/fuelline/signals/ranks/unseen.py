@@ -104,8 +104,8 @@ def why_no_steps(hosts: Sequence[HostView], trainer: Trainer | None) -> str:
         return "fewer than two steps were seen. Record a longer stretch of training."
     if not any(host.processes for host in hosts):
         return (
-            "no process of the job loaded PyTorch or TensorFlow with the hooks in place. A job "
-            "without either, or a python started with -S, -I or -E, shows no steps."
+            "no process of the job loaded PyTorch, TensorFlow or JAX with the hooks in place. A "
+            "job without any, or a python started with -S, -I or -E, shows no steps."
         )
     return (
         f"{_loaded(hosts)} "
@@ -127,6 +127,8 @@ def _loaded(hosts: Sequence[HostView]) -> str:
     names = {facts.framework for host in hosts for facts in host.processes}
     if "tensorflow" in names:
         return "TensorFlow was loaded, but no batch was taken in Python and Keras trained no model."
+    if names == {"jax"}:
+        return "JAX was loaded, but no function that it compiled was called again and again."
     return "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped."
 
 

@@ -24,7 +24,7 @@ import msgspec
 import polars as pl
 
 from fuelline.schema.readings import Reading
-from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
+from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
 from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.counters import thread_growth
 from fuelline.signals.recorded.crews import Stages
@@ -36,6 +36,7 @@ from fuelline.signals.recorded.stack_samples import (
     find_loop_stage,
     find_most_common,
     find_stacks,
+    parse_frames,
     rank_lines,
 )
 from fuelline.signals.statistics import proportion
@@ -59,6 +60,7 @@ _TAKES = re.compile(r"\.(get|get_nowait|recv\w*|result|acquire|wait|join|read\w*
 """One that takes a batch from elsewhere by a function in C, which has no frame of its own."""
 _GIVES = re.compile(r"\.(get|put|acquire|wait|join|result)\(")
 """Where a thread of a crew has nothing to do, likewise."""
+_HOOK = re.compile(r"/fuelline/record/hooks/hook\.py$")
 _ASYNC = re.compile(r"/asyncio/")
 _AT_WORK = 0.1
 """Of the looks at a thread: who works for less is not what the loop waits for."""
@@ -90,7 +92,8 @@ class Feeders:
     inline: Fetches | None = None
     """Of the trainer itself, where it makes its batches."""
     asking: frozenset[str] = frozenset()
-    """Lines of the loop that ask for a batch: what is below them is no other code of the step."""
+    """Lines of the loop that ask for a batch, and the one that calls a step which leaves no frames
+    of its own: what is below them is no other code of the step."""
 
 
 def find_feeders(
@@ -98,8 +101,8 @@ def find_feeders(
 ) -> Feeders:
     """Look for a source that has no hooks of its own; nothing changes where one has."""
     is_recorded = bool(trainer.train_sources)
-    is_python = loader is not None and loader.framework == PYTHON_SOURCE
-    if trainer.reader_tid != trainer.tid or (is_recorded and not is_python):
+    is_unknown = loader is not None and loader.framework in FED_BY_UNKNOWN
+    if trainer.reader_tid != trainer.tid or (is_recorded and not is_unknown):
         return Feeders(trainer, loader)
     asked = _Asked.find(timeline, trainer, segments, is_recorded=is_recorded)
     if not is_recorded and asked.wait is None:
@@ -115,6 +118,10 @@ def find_feeders(
             inline=_fetch_inline(timeline, trainer, segments, wait.value, lines),
             asking=asked.places,
         )
+    if asked.is_made_inside:
+        lines = _rank(asked.inside, timeline.source_lines)
+        facts = _describe(loader, asked, 0, None)
+        return Feeders(trainer, facts, lines=lines, wait=wait, asking=asked.places)
     crew = _find_crew(timeline, trainer, segments)
     if crew is None:
         return Feeders(trainer, _describe(loader, asked, 0, None), wait=wait, asking=asked.places)
@@ -146,6 +153,10 @@ class _Asked:
     places: frozenset[str]
     below: Stacks
     """What is below these lines."""
+    inside: Stacks
+    """Likewise within a call that a hook has timed."""
+    is_made_inside: bool
+    """Most of that is the thread's own work, too."""
 
     @staticmethod
     def find(
@@ -153,12 +164,9 @@ class _Asked:
     ) -> _Asked:
         """`is_recorded`: waits in Python's library were timed, and count no more here."""
         texts = timeline.source_lines
-        stacks = [
-            (frames, count)
-            for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid)
-            if not (is_recorded and _is_waiting(frames))
-        ]
-        usual = find_most_common(stacks, "backward", texts)
+        stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
+        told = _find_told(timeline, trainer)
+        usual = told or find_most_common(stacks, "backward", texts)
         model = find_most_common(stacks, "forward", texts)
         found = [
             (frames, at, n)
@@ -166,20 +174,38 @@ class _Asked:
             if (at := _asks_at(frames, usual or model, texts))
         ]
         if not found and not is_recorded:
-            found = _find_reading(stacks, model or usual, timeline, trainer, segments)
+            found = _find_reading(stacks, told or model or usual, timeline, trainer, segments)
+        timed = [each for each in found if is_recorded and _is_timed(each[0])]
+        found = [each for each in found if each not in timed]
         total = sum(n for _, n in stacks)
         between = sum(n for frames, n in stacks if find_loop_stage(frames, texts) in _BETWEEN)
+        between -= sum(n for _, _, n in timed)
+        inside = sum(n for _, _, n in timed)
+        working = sum(n for frames, _, n in timed if not _is_idle(frames, texts))
         seen = sum(n for _, _, n in found)
         own = sum(n for frames, _, n in found if not _is_idle(frames, texts))
-        gap = _part_frac(segments, "forward")
+        gap = _part_frac(segments, "forward") + (_part_frac(segments, "loop") if told else 0.0)
         is_seen = between >= _FEW_SAMPLES or gap < _SHORT_GAP
         is_told = bool(usual or model) and total >= _FEW_SAMPLES and is_seen
         return _Asked(
             wait=_as_share(gap, seen, max(1, between)) if is_told else None,
             is_own=own >= _MOSTLY * seen,
-            places=frozenset(frames[at - 1].place for frames, at, _ in found),
+            places=frozenset(
+                [
+                    *(frames[at - 1].place for frames, at, _ in (*found, *timed)),
+                    *([told[-1].place] if told else []),
+                ]
+            ),
             below=[(frames[at:] or frames[-1:], n) for frames, at, n in found],
+            inside=[(_below_hook(frames), n) for frames, _, n in timed],
+            is_made_inside=inside >= _FEW_SAMPLES and working >= _MOSTLY * inside,
         )
+
+
+def _find_told(timeline: Timeline, trainer: Trainer) -> list[Frame] | None:
+    """The stack of a step, where hooks have told it: there is no backward pass to see."""
+    told = (facts.step_frames for facts in timeline.processes if facts.pid == trainer.pid)
+    return next((parse_frames(frames) for frames in told if frames), None)
 
 
 def _find_reading(
@@ -241,6 +267,16 @@ def _asks_at(frames: list[Frame], usual: list[Frame] | None, texts: Mapping[str,
 def _is_waiting(frames: list[Frame]) -> bool:
     """In a function of Python's library that waits for another thread or process."""
     return WAITING_FILE.search(frames[-1].file) is not None
+
+
+def _is_timed(frames: list[Frame]) -> bool:
+    """In a call that a hook stands around, or in one that it has replaced in Python's library."""
+    return _is_waiting(frames) or any(_HOOK.search(frame.file) for frame in frames)
+
+
+def _below_hook(frames: list[Frame]) -> list[Frame]:
+    at = next((at for at, frame in enumerate(frames) if _HOOK.search(frame.file)), 0)
+    return frames[at + 1 :] or frames[-1:]
 
 
 def _is_idle(frames: list[Frame], texts: Mapping[str, str]) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.grain_words import is_grain, more_grain_workers
 from fuelline.diagnose.evidence.own_source import is_own_source, own_lock
 from fuelline.diagnose.evidence.split import memory_queue, split_input
 from fuelline.diagnose.evidence.tf_data import has_threads, leave_python, node_evidence
@@ -66,6 +67,8 @@ class WorkerLock:
                 if has_threads(facts.loader)
                 else own_lock()
                 if is_own_source(facts.loader)
+                else more_grain_workers(facts)
+                if is_grain(facts.loader)
                 else Remedy(
                     setting="give each worker its own copy of what the lock guards (create it in "
                     "worker_init_fn, or on first use)",
@@ -80,6 +83,6 @@ class WorkerLock:
 def _turns(facts: Facts) -> str:
     if has_threads(facts.loader):
         return "calls of your Python code take turns at the interpreter's lock (GIL)"
-    if is_own_source(facts.loader):
+    if is_own_source(facts.loader) or is_grain(facts.loader):
         return "the threads that prepare batches take turns at a lock, such as the interpreter's"
     return "the loader workers take turns at a lock"

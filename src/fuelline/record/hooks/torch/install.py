@@ -4,23 +4,21 @@ A part of torch that is not loaded yet is hooked when it is. A hook that does no
 of torch is reported as a blindspot; the others are installed all the same.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import torch
 
-from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.guest import Guest, join
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.waits import watch_waits
 from fuelline.record.spool import Spool
-from fuelline.schema.wire import ZOOM_VARIABLE, Kind
+from fuelline.schema.wire import ZOOM_VARIABLE
 
 if TYPE_CHECKING:
     from fuelline.record.hooks.hook import Hook
@@ -52,14 +50,13 @@ PARTS = (
 
 _ON_EVERY_STEP = ("loader", "training")
 """Files without whose hooks the time between two events is not known."""
-_PROCESS = int(Kind.PROCESS)
 
 
 def install(
     run_dir: str, watch: Watch, prepare: Callable[[Guest], None] = lambda _: None
 ) -> "Installation":
     """Hook the torch that this process has imported; `prepare` gets to see the guest before."""
-    installation = Installation(Spool(f"{run_dir}/spool"))
+    installation = Installation(join(run_dir, seam.TORCH))
     prepare(installation.guest)
     installation.add_all(watch)
     request = os.environ.get(ZOOM_VARIABLE)
@@ -74,8 +71,9 @@ def install(
 class Installation:
     """The hooks of one process."""
 
-    def __init__(self, spool: Spool) -> None:
-        self.guest = Guest(spool, seam.TORCH, self.introduce_trainer)
+    def __init__(self, place: Guest | Spool) -> None:
+        self.guest = guest = place if isinstance(place, Guest) else Guest(place, seam.TORCH)
+        guest.on_appointment(self.introduce_trainer)
         self.guest.is_learning = torch.is_grad_enabled
         self._patches = Patches()
         self.hooks: list[Hook] = []
@@ -108,6 +106,7 @@ class Installation:
     def add(self, file: str, function: str, *more: str) -> None:
         """Install the hooks of one of our files."""
         try:
+            self.guest.framework = seam.TORCH  # another one may have come to this process since
             why = seam.find_unmet(file, function)
             if not why:
                 module = import_module(f"fuelline.record.hooks.torch.{file}")
@@ -125,7 +124,7 @@ class Installation:
             hook.switch_off()
         self._patches.undo()
         self.hooks.clear()
-        self.guest.spool.close()
+        self.guest.leave()
 
     def introduce(self) -> None:
         """Write down which process this is, without asking torch anything that it would set up."""
@@ -144,8 +143,7 @@ class Installation:
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
             **more,
         }
-        spool = self.guest.spool
-        self.guest.append(_PROCESS, monotonic_ns(), 0, spool.text(json.dumps(facts)))
+        self.guest.introduce(facts)
 
 
 def _can_have_device() -> bool:

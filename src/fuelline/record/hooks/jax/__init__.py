@@ -1,0 +1,1 @@
+"""Hooks for JAX: calls of compiled functions, reads that wait for the device, compiling."""
