@@ -175,8 +175,8 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     if software.framework == "torch_npu":
         found = _FEWER_LAUNCHES["torch_npu"]
         is_fusable = software.is_training and not software.is_fused
-        first = [_PREBUILT] if software.builds_operators else []
-        return [*first, *found, *([_FUSED_NPU] if is_fusable else [])][:_MOST_REMEDIES]
+        built = [_PREBUILT] if software.builds_operators else []
+        return [*built, *found, *([_FUSED_NPU] if is_fusable else [])][:_MOST_REMEDIES]
     if software.framework in _FEWER_LAUNCHES:
         found = _FEWER_LAUNCHES[software.framework]
         is_done = software.is_compiled if software.framework == "jax" else software.has_graphs
