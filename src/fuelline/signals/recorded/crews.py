@@ -48,8 +48,8 @@ LOOKS_PER_S = 20
 
 
 @dataclass(frozen=True)
-class _Stages:
-    """What the framework counted inside the window."""
+class Stages:
+    """What the framework counted inside the window, or stack samples show."""
 
     busy: float
     """Calls in progress, on average."""
@@ -67,8 +67,9 @@ def collect_crew(
     *,
     lines: list[HotLine],
     cores: CoreFacts,
+    stages: Stages | None = None,
 ) -> Fetches:
-    """What the threads did, in the shape of fetches."""
+    """What the threads did, in the shape of fetches; `stages` unless the framework counted them."""
     clocks = _clock_shares(timeline, trainer, segments)
     looks = _of_crew(_looks(timeline, trainer, segments), clocks, trainer.crew_tids)
     if not share_of(lines, "sleep"):
@@ -76,7 +77,7 @@ def collect_crew(
         # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
-    stages = _measure_stages(timeline, trainer, segments, loader)
+    stages = stages or _measure_stages(timeline, trainer, segments, loader)
     rows = fetch_table(timeline, trainer).clear()
     if looks["count"].sum() < _FEW_LOOKS:
         strangers = clocks.filter(~pl.col("tid").is_in(list(trainer.crew_tids)))
@@ -120,7 +121,7 @@ def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.Da
 
 
 def _as_computing(
-    stages: _Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
+    stages: Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
 ) -> Fetches:
     """Pools that come and go between two looks, as with short epochs, but are known to compute.
 
@@ -221,7 +222,7 @@ def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -
 
 def _measure_stages(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, loader: LoaderFacts | None
-) -> _Stages:
+) -> Stages:
     names = {node.id: node.name for node in (loader.nodes if loader is not None else [])}
     working = [place for place, name in names.items() if _RUNS_CODE.search(name)]
     within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
@@ -229,7 +230,7 @@ def _measure_stages(
         pl.col("source_id").is_in(trainer.train_sources)
     )
     if not rows.height:
-        return _Stages(0.0, None, 1)
+        return Stages(0.0, None, 1)
     first_ns = int(rows["start_ns"].min())  # type: ignore[arg-type]
     wall_ns = int(rows["start_ns"].max()) - first_ns  # type: ignore[arg-type]
     growth = (
@@ -248,7 +249,7 @@ def _measure_stages(
     batches = int(growth.filter(pl.col("place") == 0)["elements"].sum())
     busy_ns = float(code["busy_ns"].sum())
     parallel = code.group_by("place").agg(pl.col("parallel").max())["parallel"].max()
-    return _Stages(
+    return Stages(
         busy=busy_ns / wall_ns if wall_ns > 0 else 0.0,
         batch_s=busy_ns / batches / 1e9 if batches > 0 else None,
         parallel=max(1, int(parallel or 0)),  # type: ignore[arg-type]

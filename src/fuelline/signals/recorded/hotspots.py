@@ -109,7 +109,7 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegment
     for frames, count in find_stacks(timeline, segments, pids, tids=trainer.crew_tids):
         start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
         if start is not None:
-            hits[_fetch_spot(frames[start + 1 :], frames[start], timeline.source_lines)] += count
+            hits[find_spot(frames[start:], timeline.source_lines)] += count
     return rank_lines(hits, timeline.source_lines)
 
 
@@ -130,7 +130,9 @@ def find_loop_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments
     return rank_lines(hits, timeline.source_lines)
 
 
-def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) -> SampleKey:
+def find_spot(frames: list[Frame], sources: Mapping[str, str]) -> SampleKey:
+    """The line of user code, and the stage, of a stack whose first frame is the fetch itself."""
+    fetch, below = frames[0], frames[1:] or frames
     spot = find_user_line(below) or SampleKey(fetch.place, fetch.function, own=False, stage="")
     innermost = sources.get(below[-1].place, "") if below else ""
     text = sources.get(spot.place, "") if spot.own else innermost
