@@ -75,7 +75,8 @@ class Job:
     stream: int
     """That the optimizer launches on."""
     kernels: list[tuple[int, int]] = field(default_factory=list)
-    """Of the device, on any stream, by start: what its driver counts as utilisation."""
+    """Of the device, on any stream, by start: what its driver counts as utilisation. A copy within
+    the device is a kernel of the driver's."""
     end_ns: int = 0
 
     def of(self, *kinds: Kind) -> list[Call]:
@@ -182,9 +183,9 @@ def _read_launched(trace: Trace, rank: int, spans: dict[int, list[_Span]]) -> li
 
 def _kernels(trace: Trace, rank: int, device: int) -> list[tuple[int, int]]:
     events = trace.table("device", rank).with_columns(pl.col("device").fill_null(0))
-    busy = events.filter(
-        (pl.col("device") == device) & (pl.col("kind") != int(DeviceKind.COPY))
-    ).sort("start_ns")
+    is_inside = pl.col("direction").is_in([int(CopyDirection.DEVICE_TO_DEVICE)])
+    is_kernel = (pl.col("kind") != int(DeviceKind.COPY)) | is_inside.fill_null(value=False)
+    busy = events.filter((pl.col("device") == device) & is_kernel).sort("start_ns")
     return list(busy.select("start_ns", "end_ns").iter_rows())
 
 

@@ -16,7 +16,7 @@ from fuelline.schema.wire import Flag, Kind, MarkPlace
 if TYPE_CHECKING:
     from bench.replay.events import Call, Job
 
-__all__ = ["Mark", "put_marks"]
+__all__ = ["Mark", "put_marks", "window_of"]
 
 _STANDS_NS = 20_000
 """A mark that was put so shortly before stands for the one before a stall."""
@@ -103,3 +103,15 @@ class _Stream:
         place = bisect.bisect_left(self._called, host_ns)
         last_ns = self._ends[place - 1] if place else 0
         return max(host_ns + _LATENCY_NS, last_ns)
+
+
+def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
+    """From when the device was done with the first step to the last mark.
+
+    Without an optimizer a step ends when a batch has arrived.
+    """
+    end = MarkPlace.STEP_END if job.of(Kind.STEP) else MarkPlace.WAIT_END
+    ends = [mark.device_ns for mark in marks if mark.place == end]
+    if not ends:
+        return min(call.start_ns for call in job.calls), job.end_ns
+    return ends[0], marks[-1].device_ns

@@ -13,20 +13,17 @@ import polars as pl
 
 from bench.replay.events import NotReplayableError
 from fuelline.schema.run.trace import CopyDirection
-from fuelline.schema.wire import Kind, MarkPlace
 from fuelline.signals.traced import survey_trace
 from fuelline.timeline.intervals import intersect, merge, merge_all, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.replay.events import Job
-    from bench.replay.marks import Mark
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.parts import LedgerPart
     from fuelline.timeline.trace import Trace
 
-__all__ = ["FIGURES", "Shares", "find_found", "find_truth", "window_of"]
+__all__ = ["FIGURES", "Shares", "find_found", "find_truth"]
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,18 +96,6 @@ def _outside_copies(events: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
             gaps.filter(pl.col("cause").cast(pl.String) == "memcpy"),
         ]
     )
-
-
-def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
-    """From when the device was done with the first step to the last mark.
-
-    Without an optimizer a step ends when a batch has arrived.
-    """
-    end = MarkPlace.STEP_END if job.of(Kind.STEP) else MarkPlace.WAIT_END
-    ends = [mark.device_ns for mark in marks if mark.place == end]
-    if not ends:
-        return min(call.start_ns for call in job.calls), job.end_ns
-    return ends[0], marks[-1].device_ns
 
 
 _UNDIVIDED = 0.01

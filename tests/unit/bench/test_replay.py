@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from bench.replay.__main__ import main
 from bench.replay.events import read_job
-from bench.replay.marks import put_marks
+from bench.replay.marks import put_marks, window_of
 from bench.replay.recording import write_recording
-from bench.replay.truth import find_truth, window_of
+from bench.replay.truth import find_truth
 
 from fuelline.ingest import load_recording, load_trace
 from fuelline.pipeline.imported import import_files

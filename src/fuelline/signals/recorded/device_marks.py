@@ -82,7 +82,7 @@ def measure_device_side(
     whole = stretches.group_by("part").agg(pl.col("rest_ns").sum())
     for part, rest_ns in whole.iter_rows():
         spent[part] += float(rest_ns)
-    is_divided = spent["host-paced"] == 0 or _divide_by_driver(spent, segments, devices)
+    is_divided = _divide_by_driver(spent, devices) or spent["host-paced"] == 0
     spent["unknown"] = max(0.0, segments.wall_ns - sum(spent.values()))
     budget = DeviceBudget(
         device=int(marks["device"][0]),
@@ -205,17 +205,19 @@ def _divide_by_others(stretches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _divide_by_driver(
-    spent: dict[DevicePart, float], segments: StepSegments, devices: list[DeviceFacts]
-) -> bool:
-    """Divide what is left by the driver's word on how long a kernel ran; whether there was any."""
+def _divide_by_driver(spent: dict[DevicePart, float], devices: list[DeviceFacts]) -> bool:
+    """Divide what is left by the driver's word on how long a kernel ran; whether there was any.
+
+    A device that is behind at the end of a stretch may have waited at its beginning, and waits a
+    little between any two kernels: what kernels did not take is no computing either.
+    """
     shares = [share for each in devices if (share := value_of(each.utilisation)) is not None]
     if len(shares) != 1:
         return False
-    known = spent["computing"] + spent["collectives"]
-    kernels = min(max(0.0, shares[0] * segments.wall_ns - known), spent["host-paced"])
-    spent["computing"] += kernels
-    spent["waiting for the host"] += spent["host-paced"] - kernels
+    kernels = max(0.0, shares[0] * sum(spent.values()) - spent["collectives"])
+    either = spent["computing"] + spent["host-paced"]
+    spent["computing"] = min(kernels, either)
+    spent["waiting for the host"] += either - spent["computing"]
     spent["host-paced"] = 0.0
     return True
 
