@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.replay.marks import Mark, put_marks, window_of
+from bench.replay.marks import Mark, put_beside, put_marks, window_of
 from fuelline.record.spool import Spool
 from fuelline.schema.run.journal import encode_frame
 from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
@@ -40,7 +40,7 @@ def write_recording(job: Job, folder: Path, name: str, *, with_counters: bool) -
     _introduce(spool, job, first_ns + shift_ns)
     marks = put_marks(job)
     _write_calls(spool, job.calls, shift_ns)
-    for mark in marks:
+    for mark in (*marks, *put_beside(job)):
         _write_mark(spool, job, mark, marks[0], shift_ns)
     spool.close()
     run = RunFacts(
@@ -98,7 +98,7 @@ def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) 
         job.device,
         mark.device_ns - first.device_ns,
         1,
-        job.stream,
+        mark.stream,
         int(mark.place),
     )
 

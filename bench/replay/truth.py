@@ -103,15 +103,23 @@ _UNDIVIDED = 0.01
 
 
 def find_found(diagnosis: Diagnosis) -> Shares:
-    """The same from the device's side of a diagnosis."""
+    """The same from the device's side of a diagnosis, of the time between marks.
+
+    By what the device is behind the host, the host's window begins earlier.
+    """
     told = diagnosis.device_budget
-    if told is None:
+    known = 0.0 if told is None else 1 - told.share_of("unknown")
+    if told is None or known <= 0:
         return Shares()
-    input_wait, host = told.share_of("waiting for input"), told.share_of("waiting for the host")
-    is_known = told.share_of("host-paced") <= _UNDIVIDED
+    shares = {
+        part: told.share_of(part) / known
+        for part in ("waiting for input", "waiting for the host", "pauses", "copies", "host-paced")
+    }
+    input_wait, host = shares["waiting for input"], shares["waiting for the host"]
+    is_known = shares["host-paced"] <= _UNDIVIDED
     return Shares(
-        device_idle=input_wait + host + told.share_of("pauses") if is_known else None,
+        device_idle=input_wait + host + shares["pauses"] if is_known else None,
         input_wait=input_wait,
-        copies=told.share_of("copies"),
+        copies=shares["copies"],
         launch_bound=host if is_known else None,
     )
