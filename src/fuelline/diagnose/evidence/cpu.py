@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.diagnose.evidence.own_source import is_own_source, more_processes, name_own_crew
-from fuelline.diagnose.evidence.tf_data import is_tf_data, more_calls, node_evidence
+from fuelline.diagnose.evidence.tf_data import is_pydataset, is_tf_data, more_calls, node_evidence
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
     count_workers,
@@ -146,6 +146,10 @@ def name_crew(loader: LoaderFacts | None) -> str:
     if loader is not None and is_own_source(loader):
         return name_own_crew(loader)
     workers = loader.num_workers if loader is not None else None
+    if is_pydataset(loader) and workers:
+        return (
+            "one worker of the PyDataset" if workers == 1 else f"{workers} workers of the PyDataset"
+        )
     if is_tf_data(loader) and workers:
         return "one thread of tf.data" if workers == 1 else f"{workers} threads of tf.data"
     if workers is None:

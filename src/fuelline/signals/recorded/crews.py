@@ -20,7 +20,13 @@ import polars as pl
 
 from fuelline.schema.readings import value_of
 from fuelline.signals.recorded.counters import process_growth
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
+from fuelline.signals.recorded.fetches import (
+    STORAGE_STATES,
+    CrewUse,
+    Fetches,
+    fetch_table,
+    share_of,
+)
 from fuelline.timeline import events
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ _FEW_LOOKS = 20
 _MOSTLY = 0.8
 _FREE = 0.25
 """Of a core."""
+WITHIN_STEPS = ("keras.PyDataset",)
+"""Sources whose batches are only waited for within the steps of a framework."""
 LOOKS_PER_S = 20
 """Of the observer at one thread: what a thread's second is worth in looks."""
 
@@ -56,7 +64,9 @@ class Stages:
     batch_s: float | None
     """Time that calls took for one batch, all together."""
     parallel: int
-    """Calls that may run at once, where code runs."""
+    """Calls that may run at once, where code runs: of the stage that is nearest to its most."""
+    busiest: float = 0.0
+    """Calls in progress in that stage; 0 where stages are not counted one by one."""
 
 
 def collect_crew(
@@ -77,6 +87,7 @@ def collect_crew(
         # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
+    is_counted = stages is None
     stages = stages or _measure_stages(timeline, trainer, segments, loader)
     rows = fetch_table(timeline, trainer).clear()
     if looks["count"].sum() < _FEW_LOOKS:
@@ -100,7 +111,8 @@ def collect_crew(
         turns = min(queued, max(0.0, stages.busy - 1 - locked))
         queued, running = queued - turns, running - turns
         locked, busy = locked + turns, busy - turns
-    room = max(stages.parallel, round(busy + locked))
+    # Threads of the pool compute steps, too: where stages are counted, that is who prepares.
+    room = max(stages.parallel, round(stages.busy if stages.busiest else busy + locked))
     made = {"running": running, "lock": locked, "pipe": max(0.0, room - busy - locked)}
     return Fetches(
         rows=rows,
@@ -109,7 +121,17 @@ def collect_crew(
         looks=int(looks["count"].sum()),
         cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
         batch_s=stages.batch_s,
+        crew=_share_out(stages.busiest, cpu, queued, busy - running + locked)
+        if is_counted and mine.height
+        else None,
     )
+
+
+def _share_out(busiest: float, cpu: float, queued: float, blocked: float) -> CrewUse:
+    """What the calls in progress were in, as the threads were; these where none are counted."""
+    seen = cpu + queued + blocked
+    scale = busiest / seen if busiest and seen else 1.0
+    return CrewUse(cpu * scale, queued * scale, blocked * scale)
 
 
 def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.DataFrame) -> float:
@@ -136,6 +158,7 @@ def _as_computing(
         looks=round(seconds * LOOKS_PER_S),
         cpu_part=min(1.0, cpu / stages.busy),
         batch_s=stages.batch_s,
+        crew=CrewUse(cpu, max(0.0, stages.busy - cpu), 0.0),
     )
 
 
@@ -248,9 +271,12 @@ def _measure_stages(
     code = growth.filter(pl.col("place").is_in(working))
     batches = int(growth.filter(pl.col("place") == 0)["elements"].sum())
     busy_ns = float(code["busy_ns"].sum())
-    parallel = code.group_by("place").agg(pl.col("parallel").max())["parallel"].max()
+    parallel = pl.col("parallel").max().clip(1, None)
+    stages = code.group_by("place").agg(pl.col("busy_ns").sum(), parallel)
+    stages = stages.sort(pl.col("busy_ns") / pl.col("parallel"), descending=True)
     return Stages(
         busy=busy_ns / wall_ns if wall_ns > 0 else 0.0,
         batch_s=busy_ns / batches / 1e9 if batches > 0 else None,
-        parallel=max(1, int(parallel or 0)),  # type: ignore[arg-type]
+        parallel=int(stages["parallel"][0]) if stages.height else 1,
+        busiest=float(stages["busy_ns"][0]) / wall_ns if stages.height and wall_ns > 0 else 0.0,
     )

@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$|/tensorflow/python/ops/script_ops\.py$")
-"""A stack below it prepares samples: a DataLoader's fetch, or Python that tf.data calls."""
+_FETCH = re.compile(
+    r"/torch/utils/data/_utils/fetch\.py$|/tensorflow/python/ops/script_ops\.py$"
+    r"|/keras/src/trainers/data_adapters/py_dataset_adapter\.py$"
+)
+"""A stack below it prepares samples: a DataLoader's fetch, Python that tf.data calls, a worker of a
+PyDataset."""
 _COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
 _COLLATE_HOOK = re.compile(r"/fuelline/record/hooks/(torch/)?worker\.py$")
 """Without the folder in recordings of earlier versions."""

@@ -22,11 +22,11 @@ from fuelline.signals.recorded.budget import (
 )
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
-from fuelline.signals.recorded.crews import collect_crew
+from fuelline.signals.recorded.crews import WITHIN_STEPS, collect_crew
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_marks import measure_device_side
 from fuelline.signals.recorded.feeders import add_to_recorded, find_feeders, with_clocks
-from fuelline.signals.recorded.fetches import collect_fetches
+from fuelline.signals.recorded.fetches import collect_fetches, fetch_table
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
 from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
 from fuelline.signals.recorded.own_code import (
@@ -63,7 +63,8 @@ def measure(
     if fetch_lines is None:
         fetch_lines = find_fetch_lines(timeline, trainer, segments)
     cores = measure_cores(timeline, segments, ranks_here)
-    if trainer.crew_tids:
+    is_within = loader is not None and loader.framework in WITHIN_STEPS
+    if trainer.crew_tids and not (is_within and fetch_table(timeline, trainer).height):
         fetches = collect_crew(
             timeline, trainer, segments, loader,
             lines=fetch_lines, cores=cores, stages=feeders.stages,
@@ -72,7 +73,7 @@ def measure(
     elif feeders.inline is not None:
         fetches = feeders.inline
     else:
-        fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
+        fetches = collect_fetches(timeline, trainer, segments, fetch_lines, is_within=is_within)
         fetches = with_clocks(timeline, trainer, segments, fetches, feeders.stages)
     loop_lines = find_loop_lines(timeline, trainer, segments)
     accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
