@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.perfetto.slices import Slice
+    from fuelline.ingest.perfetto.slices import TrackSlice
     from fuelline.ingest.protobuf import Buffer
 
 _KERNELS = re.compile(r"kernel_dispatch|^device_hip$|^(Concurrent)?[Kk]ernel$")
@@ -157,7 +157,7 @@ def _opened(path: Path, advance: Callable[[int], None], *, partial: bool) -> Ite
     yield b"".join(blocks)
 
 
-def _place(found: Slice, track: Track, tables: RocmTables) -> None:
+def _place(found: TrackSlice, track: Track, tables: RocmTables) -> None:
     """One slice into its table."""
     said, span = found.said, (found.start_ns, found.end_ns)
     number = next((said[name] for name in _NUMBERS if isinstance(said.get(name), int)), None)
@@ -195,7 +195,7 @@ def _number(said: Mapping[str, int | str], *names: str) -> int | None:
     return next((value for value in found if isinstance(value, int)), None)
 
 
-def _find_kind(found: Slice) -> HostKind:
+def _find_kind(found: TrackSlice) -> HostKind:
     kind = CATEGORIES.get(found.category)
     if kind is not None and kind.table == "host":
         return HostKind(kind.kind)

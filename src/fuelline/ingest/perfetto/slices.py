@@ -31,7 +31,7 @@ _MOST_OPEN = 4096
 """Slices within each other on one track; no program nests so deep."""
 
 
-class Slice(NamedTuple):
+class TrackSlice(NamedTuple):
     """Something that lasted."""
 
     track: int
@@ -54,7 +54,7 @@ class Track:
 
 
 @dataclass
-class _Sequence:
+class _Writer:
     """What packets of one writer have said before."""
 
     categories: dict[int, str] = field(default_factory=dict)
@@ -75,18 +75,18 @@ class SliceReader:
     tracks: dict[int, Track] = field(default_factory=dict)
     unended: int = 0
     dropped: int = 0
-    _sequences: dict[int, _Sequence] = field(default_factory=dict)
+    _sequences: dict[int, _Writer] = field(default_factory=dict)
     _open: dict[int, list[tuple[int, str, str, Mapping[str, int | str]]]] = field(
         default_factory=dict
     )
 
-    def read(self, data: Buffer, end: int) -> Iterator[Slice]:
+    def read(self, data: Buffer, end: int) -> Iterator[TrackSlice]:
         """Slices in the order in which they end."""
         for span in _list_packets(data, end):
             yield from self._packet(data, span, is_inner=False)
         self.unended = sum(len(stack) for stack in self._open.values())
 
-    def _packet(self, data: Buffer, span: Span, *, is_inner: bool) -> Iterator[Slice]:
+    def _packet(self, data: Buffer, span: Span, *, is_inner: bool) -> Iterator[TrackSlice]:
         found = messages.PACKET.read(data, *span)
         at, clock, number, flags, event, interned, track, defaults, snapshot, packed, lost = found
         if packed is not None and not is_inner:
@@ -94,7 +94,7 @@ class SliceReader:
             return
         if flags is not None and flags & _CLEARED:
             self._sequences.pop(number or 0, None)
-        own = self._sequences.setdefault(number or 0, _Sequence())
+        own = self._sequences.setdefault(number or 0, _Writer())
         self.dropped += bool(lost)
         if interned is not None:
             _learn(own, data, interned)
@@ -108,7 +108,7 @@ class SliceReader:
         if event is not None:
             yield from self._event(own, data, event, at_ns)
 
-    def _unpacked(self, data: Buffer, span: Span) -> Iterator[Slice]:
+    def _unpacked(self, data: Buffer, span: Span) -> Iterator[TrackSlice]:
         inflater = zlib.decompressobj()
         try:
             plain = inflater.decompress(data[span[0] : span[1]], _MOST_UNPACKED)
@@ -135,8 +135,8 @@ class SliceReader:
             known.name = text(data, name) or known.name
 
     def _event(
-        self, own: _Sequence, data: Buffer, span: Span, at_ns: int | None
-    ) -> Iterator[Slice]:
+        self, own: _Writer, data: Buffer, span: Span, at_ns: int | None
+    ) -> Iterator[TrackSlice]:
         found = messages.EVENT.read(data, *span)
         kind, track, name_iid, name, category_iid, categories, said, delta_us, absolute_us = found
         if absolute_us is not None:
@@ -156,7 +156,7 @@ class SliceReader:
             stack.append((at_ns, named, category, _arguments(own, data, said)))
         elif kind == _END and stack:
             start_ns, named, category, told = stack.pop()
-            yield Slice(track, start_ns, at_ns, named, category, told)
+            yield TrackSlice(track, start_ns, at_ns, named, category, told)
 
 
 def _list_packets(data: Buffer, end: int) -> Iterator[Span]:
@@ -174,7 +174,7 @@ def _list_packets(data: Buffer, end: int) -> Iterator[Span]:
         at += size
 
 
-def _learn(own: _Sequence, data: Buffer, span: Span) -> None:
+def _learn(own: _Writer, data: Buffer, span: Span) -> None:
     tables = (own.categories, own.names, own.words, own.strings)
     for table, entries in zip(tables, messages.INTERNED.read(data, *span), strict=True):
         for entry in entries:
@@ -182,7 +182,7 @@ def _learn(own: _Sequence, data: Buffer, span: Span) -> None:
             table[iid or 0] = text(data, words)
 
 
-def _default(own: _Sequence, data: Buffer, span: Span) -> None:
+def _default(own: _Writer, data: Buffer, span: Span) -> None:
     clock, event = messages.DEFAULTS.read(data, *span)
     own.clock = clock or own.clock
     if event is not None:
@@ -190,14 +190,14 @@ def _default(own: _Sequence, data: Buffer, span: Span) -> None:
         own.track = track or own.track
 
 
-def _set_clocks(own: _Sequence, data: Buffer, span: Span) -> None:
+def _set_clocks(own: _Writer, data: Buffer, span: Span) -> None:
     (clocks,) = messages.SNAPSHOT.read(data, *span)
     for each in clocks:
         number, at, is_incremental, unit_ns = messages.CLOCK.read(data, *each)
         own.clocks[number or 0] = (at or 0, bool(is_incremental), unit_ns or 1)
 
 
-def _tell_time(own: _Sequence, at: int, clock: int) -> int:
+def _tell_time(own: _Writer, at: int, clock: int) -> int:
     """Nanoseconds of a packet's time; clocks without a snapshot count them."""
     if clock not in own.clocks or clock < _FIRST_OWN_CLOCK:
         return at
@@ -212,7 +212,7 @@ _FIRST_OWN_CLOCK = 64
 """Clocks below are the system's, in nanoseconds (builtin_clock.proto)."""
 
 
-def _arguments(own: _Sequence, data: Buffer, spans: Sequence[Span]) -> Mapping[str, int | str]:
+def _arguments(own: _Writer, data: Buffer, spans: Sequence[Span]) -> Mapping[str, int | str]:
     said: dict[str, int | str] = {}
     for span in spans:
         name_iid, name, unsigned, signed, string, string_iid = _annotation(data, span)
