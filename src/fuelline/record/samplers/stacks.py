@@ -96,6 +96,11 @@ class Stacks:
         self._is_over = False
         self._blind: list[Blind] = []
         self._sources = Sources()
+        self._budget_share = BUDGET_SHARE
+
+    def spend_more(self, core_share: float) -> None:
+        """A job that has no hooks tells more by its stacks: a larger share of a core for them."""
+        self._budget_share = core_share
 
     @property
     def pids(self) -> frozenset[int]:
@@ -115,7 +120,7 @@ class Stacks:
             return
         if self._first_ns is None:
             self._first_ns = now_ns + FIRST_DELAY_NS
-        budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
+        budget_s = BUDGET_FIRST_S + self._budget_share * (now_ns - self._first_ns) / _NS
         spent_s = self._spent_s - self._spent_idly_s
         if now_ns < self._first_ns or spent_s + self._price_s > budget_s:
             return
