@@ -1,8 +1,8 @@
 """Batches counted without hooks, and what workers spent on them: the kernel's own counters.
 
-A DataLoader's trainer sends one message a batch to its workers: each queue has a thread that writes
-it to a pipe, and `/proc/PID/task/TID/io` counts that thread's write calls. A worker answers with one
-message a batch, by a thread of its own. Nothing is read from the job's memory for that.
+A DataLoader's trainer sends one message a batch to its workers: each queue has a thread that
+writes it to a pipe, and `/proc/PID/task/TID/io` counts that thread's write calls. A worker answers
+with one message a batch, by a thread of its own. Nothing is read from the job's memory for that.
 """
 
 from dataclasses import dataclass, field

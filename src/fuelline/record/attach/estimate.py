@@ -25,7 +25,7 @@ LEAST_NS = 1_000_000_000
 """Of one stretch that steps are laid out in: shorter ones hold too few samples."""
 
 
-class Span(NamedTuple):
+class PartSpan(NamedTuple):
     """The training thread was in one part of its loop."""
 
     start_ns: int
@@ -40,32 +40,32 @@ class Stay(NamedTuple):
     waits: bool
     """Whether the trainer waited for input meanwhile."""
     state: str
-    count: int
+    looks: int
 
 
-def clip(spans: Iterable[Span], start_ns: int, end_ns: int) -> list[Span]:
+def clip(spans: Iterable[PartSpan], start_ns: int, end_ns: int) -> list[PartSpan]:
     """The parts of spans that lie inside."""
     return [
-        Span(max(each.start_ns, start_ns), min(each.end_ns, end_ns), each.part)
+        PartSpan(max(each.start_ns, start_ns), min(each.end_ns, end_ns), each.part)
         for each in spans
         if each.end_ns > start_ns and each.start_ns < end_ns
     ]
 
 
-def close_gaps(spans: list[Span], start_ns: int) -> list[Span]:
+def close_gaps(spans: list[PartSpan], start_ns: int) -> list[PartSpan]:
     """Let each span last until the next begins: between two samples nothing else was seen."""
-    closed: list[Span] = []
+    closed: list[PartSpan] = []
     for span, following in zip(spans, [*spans[1:], None], strict=True):
         begin_ns = closed[-1].end_ns if closed else min(start_ns, span.start_ns)
         end_ns = span.end_ns if following is None else following.start_ns
         if end_ns > begin_ns:
-            closed.append(Span(begin_ns, end_ns, span.part))
+            closed.append(PartSpan(begin_ns, end_ns, span.part))
     return closed
 
 
-def with_epoch_starts(spans: list[Span]) -> list[Span]:
+def with_epoch_starts(spans: list[PartSpan]) -> list[PartSpan]:
     """The first wait of an epoch belongs to its start: workers begin with nothing prepared."""
-    found: list[Span] = []
+    found: list[PartSpan] = []
     is_starting = False
     for span in spans:
         is_starting = span.part == "epoch start" or (is_starting and span.part == "input")
@@ -77,8 +77,8 @@ class Activity:
     """In which parts the training thread runs, and in which it is blocked.
 
     A sampler gets a core when the job leaves one: on full cores it sees too much of the job's
-    waiting. How long the thread ran or was ready to is known exactly, by the scheduler's clock: that
-    time is divided by the samples of running, and the rest by the samples of being blocked.
+    waiting. How long the thread ran or was ready to is known exactly, by the scheduler's clock:
+    that time is divided by the samples of running, and the rest by the samples of being blocked.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Activity:
         self._seen[part] += 1
         self._running[part] += is_running
 
-    def correct(self, spans: Iterable[Span], wall_ns: int, active_ns: int) -> dict[Part, float]:
+    def correct(self, spans: Iterable[PartSpan], wall_ns: int, active_ns: int) -> dict[Part, float]:
         """Time of each part that is no pause, by samples, with the clock's word on running."""
         spent: Counter[Part] = Counter()
         for span in spans:
@@ -132,12 +132,12 @@ class StepWriter:
         self.has_input = False
         """Whether a source of batches was ever seen, or its workers."""
         self.steps = 0
-        self.seconds: Counter[Part] = Counter()
+        self.seconds: dict[Part, float] = {}
         """Of each part, over everything that was laid out."""
 
     def lay(
         self,
-        spans: Sequence[Span],
+        spans: Sequence[PartSpan],
         spent: Mapping[Part, float],
         start_ns: int,
         end_ns: int,
@@ -148,18 +148,19 @@ class StepWriter:
     ) -> None:
         """Write `steps` steps into a stretch, and its pauses.
 
-        `spent`: weights of the parts that are no pauses. `fetch`: shares of the wait in which the trainer itself prepares the batch (no workers).
+        `spent`: weights of the parts that are no pauses. `fetch`: of the wait, where the trainer
+        itself prepares the batch.
         """
         pauses = _join(span for span in spans if span.part in PAUSES)
         clear_ns = end_ns - start_ns - sum(each.end_ns - each.start_ns for each in pauses)
-        seen_ns = sum(spent.values())
+        seen_ns = float(sum(spent.values()))
         if steps < 1 or (not seen_ns and clear_ns > 0):
             return
         self.learns = self.learns or any(spent.get(part) for part in _LEARNING)
         scale = clear_ns / seen_ns / steps if seen_ns else 0.0
         each_ns = {part: ns * scale for part, ns in spent.items()}
         for part, ns in spent.items():
-            self.seconds[part] += ns * scale * steps / 1e9
+            self.seconds[part] = self.seconds.get(part, 0.0) + ns * scale * steps / 1e9
         cursor, pending = float(start_ns), list(pauses)
         step_ns = clear_ns / steps
         paused_ns = 0.0
@@ -179,7 +180,7 @@ class StepWriter:
         self.steps += steps
 
     def _pause(self, part: Part, start_ns: int, length_ns: int) -> None:
-        self.seconds[part] += length_ns / 1e9
+        self.seconds[part] = self.seconds.get(part, 0.0) + length_ns / 1e9
         if part == "epoch start":
             self._add(Kind.SOURCE_START, start_ns, length_ns, (SOURCE_ID,))
             return
@@ -222,7 +223,9 @@ class StepWriter:
         cpu_ns, queued_ns = int(length_ns * share["cpu"]), int(length_ns * share["queued"])
         collate_ns = int(length_ns * share["collate"])
         self._add(Kind.FETCH, at, length_ns, (-1, batch_size, cpu_ns, queued_ns, collate_ns))
-        counted = tuple(int(share[name]) for name in ("read_bytes", "disk_bytes", "calls", "faults"))
+        counted = tuple(
+            int(share[name]) for name in ("read_bytes", "disk_bytes", "calls", "faults")
+        )
         self._add(Kind.FETCH_IO, at, length_ns, (*counted, -1))
 
     def _add(
@@ -248,9 +251,9 @@ class StepWriter:
         self._add(Kind.WORKER, now_ns, 0, (SOURCE_ID, number, pid))
 
 
-def _join(spans: Iterable[Span]) -> list[Span]:
+def _join(spans: Iterable[PartSpan]) -> list[PartSpan]:
     """Spans of one part that touch each other as one."""
-    joined: list[Span] = []
+    joined: list[PartSpan] = []
     for span in spans:
         last = joined[-1] if joined else None
         if last is not None and last.part == span.part and last.end_ns == span.start_ns:
@@ -277,9 +280,10 @@ class WorkerWriter:
         at_ns: int,
         work: Work,
         stays: Sequence[Stay],
-        batch_size: int,
+        *,
         collate_frac: float,
         per_batch: int,
+        batch_size: int = -1,
     ) -> None:
         """A look at its counters, and the states that it was seen in since the last one.
 
@@ -291,27 +295,26 @@ class WorkerWriter:
         if self._since is None:
             self._since = at_ns, work
             return
-        seen = sum(stay.count for stay in stays)
+        seen = sum(stay.looks for stay in stays)
         if seen:
-            idle = sum(stay.count for stay in stays if stay.state == "pipe")
+            idle = sum(stay.looks for stay in stays if stay.state == "pipe")
             self._busy_frac.append((seen, 1 - idle / seen))
         since_ns, before = self._since
         sent = (work.messages - before.messages) // per_batch
         if sent < 1 or at_ns - since_ns < LEAST_NS:
             return
-        self._write(since_ns, at_ns, before, work, sent, batch_size, collate_frac)
+        self._write((since_ns, before), (at_ns, work), sent, batch_size, collate_frac)
         self._since, self._busy_frac = (at_ns, work), []
 
     def _write(
         self,
-        since_ns: int,
-        at_ns: int,
-        before: Work,
-        work: Work,
+        since: tuple[int, Work],
+        until: tuple[int, Work],
         sent: int,
         batch_size: int,
         collate_frac: float,
     ) -> None:
+        (since_ns, before), (at_ns, work) = since, until
         grown = Work(*(max(0, new - old) for new, old in zip(work, before, strict=True)))
         room_ns = (at_ns - since_ns) / sent
         at_work_ns = grown.cpu_ns + grown.queued_ns
@@ -328,17 +331,22 @@ class WorkerWriter:
             )  # fmt: skip
             self._spool.add(Kind.FETCH, start_ns, int(length_ns), fields)
             counted = (grown.read_bytes, grown.disk_bytes, grown.read_calls, grown.faults)
-            each = tuple(round(value / sent) for value in counted) if work.read_bytes >= 0 else (-1,) * 4
+            each = (
+                tuple(round(value / sent) for value in counted)
+                if work.read_bytes >= 0
+                else (-1,) * 4
+            )
             self._spool.add(Kind.FETCH_IO, start_ns, int(length_ns), (*each, -1))
             sent_bytes = round(grown.message_bytes / sent)
             self._spool.add(
-                Kind.HANDOFF, start_ns, int(handoff_ns), (sent_bytes, int(handoff_ns), self._number, -1)
+                Kind.HANDOFF,
+                start_ns,
+                int(handoff_ns),
+                (sent_bytes, int(handoff_ns), self._number, -1),
             )
 
 
-def count_batches(
-    before: Look, after: Look, feeders: Iterable[int]
-) -> int:
+def count_batches(before: Look, after: Look, feeders: Iterable[int]) -> int:
     """Batches that the trainer asked its workers for between two looks."""
     return sum(
         count_messages(before.writes.get(tid, (0, 0)), after.writes[tid])

@@ -45,7 +45,9 @@ _SAVING = re.compile(
     r"|/tensorflow/python/(checkpoint|training/saving)/|/keras/src/saving/"
 )
 _LOADS = re.compile(r"(^|\.)_?(load|restore)")
-_COLLECTIVE = re.compile(r"/torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives)\.py$")
+_COLLECTIVE = re.compile(
+    r"/torch/distributed/(distributed_c10d|c10d_logger|_functional_collectives)\.py$"
+)
 _BUFFERS = re.compile(r"(^|\.)(_sync_buffers|_sync_module_buffers|_default_broadcast_coalesced)$")
 _MODULE = "/torch/nn/modules/module.py"
 _CALLS = re.compile(r"^(Module\.)?_(wrapped_)?call_impl$")
@@ -60,7 +62,7 @@ _SAVE_TEXT = re.compile(r"\bfsync\(|torch\.save\(")
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """A line that a thread was in."""
 
     function: str
@@ -71,17 +73,19 @@ class Frame(NamedTuple):
         return f"{self.function} ({self.file}:{self.line})"
 
 
-Stack = tuple[Frame, ...]
+Stack = tuple[StackFrame, ...]
 """Outermost frame first."""
 
 
-def parse_frame(text: str) -> Frame:
+def parse_frame(text: str) -> StackFrame:
     """As py-spy prints it; what is no frame has no file."""
     found = _FRAME.match(text)
-    return Frame(found["function"], found["file"], int(found["line"])) if found else Frame(text, "", 0)
+    if found is None:
+        return StackFrame(text, "", 0)
+    return StackFrame(found["function"], found["file"], int(found["line"]))
 
 
-def is_own(frame: Frame) -> bool:
+def is_own(frame: StackFrame) -> bool:
     """Whether a frame is the user's code, not a library's."""
     return not _LIBRARY.search(frame.file)
 
@@ -92,7 +96,7 @@ def find_part(stack: Stack, texts: Mapping[tuple[str, int], str]) -> Part:
         part = _part_of_frame(frame)
         if part is not None:
             return _refine(part, stack)
-    leaf = stack[-1] if stack else Frame("", "", 0)
+    leaf = stack[-1] if stack else StackFrame("", "", 0)
     text = texts.get((leaf.file, leaf.line), "")
     if _SAVE_TEXT.search(text):
         return "checkpoint"
@@ -104,7 +108,7 @@ def find_part(stack: Stack, texts: Mapping[tuple[str, int], str]) -> Part:
     return "transfer" if _COPY_TEXT.search(text) else "loop"
 
 
-def _part_of_frame(frame: Frame) -> Part | None:
+def _part_of_frame(frame: StackFrame) -> Part | None:
     if _LOADER.search(frame.file):
         return "input" if _NEXT.search(frame.function) else "epoch start"
     if _SOURCE.search(frame.file) and _NEXT.search(frame.function):
@@ -137,7 +141,7 @@ def _refine(part: Part, stack: Stack) -> Part:
     return part
 
 
-def _is_model(frame: Frame) -> bool:
+def _is_model(frame: StackFrame) -> bool:
     is_module = _MODULE in frame.file and _CALLS.match(frame.function) is not None
     return is_module or _GRAPH.search(frame.file) is not None
 

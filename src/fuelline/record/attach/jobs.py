@@ -17,7 +17,7 @@ from fuelline.record.attach.processes import (
     list_all,
     look_at,
 )
-from fuelline.record.samplers.procfs import list_numbers, read_once, parse_stat
+from fuelline.record.samplers.procfs import list_numbers, parse_stat, read_once
 
 _SERVER = re.compile(
     r"(^|[/.\s])(vllm|sglang|tritonserver|text-generation-launcher|tgi|lmdeploy|ray::|trtllm)"
@@ -79,6 +79,14 @@ def _ancestors(pid: int, seen: Mapping[int, Seen]) -> Iterable[int]:
         at = seen[at].stat.ppid
 
 
+def find_separate(job: Job) -> list[Seen]:
+    """Trainers that are jobs of their own: neither ranks of one job nor engines of one server."""
+    words = {each.words for each in job.trainers}
+    ranked = all("RANK" in find_variables(each.pid) for each in job.trainers)
+    is_one = len(words) <= 1 or ranked or job.is_server
+    return [] if is_one else list(job.trainers)
+
+
 def _describe(root: Seen, trainers: list[Seen], workers: int) -> Job:
     devices = frozenset(name for each in trainers for name in find_device_files(each.pid))
     first = trainers[0].pid
@@ -102,10 +110,9 @@ def find_below(root: Seen) -> dict[int, Seen]:
     """A process and everything below it, each looked at."""
     parents: dict[int, list[int]] = {}
     for pid in list_numbers("/proc"):
-        try:
-            parents.setdefault(parse_stat(read_once(f"/proc/{pid}/stat")).ppid, []).append(pid)
-        except (OSError, IndexError, ValueError):
-            continue
+        parent = _find_parent(pid)
+        if parent is not None:
+            parents.setdefault(parent, []).append(pid)
     found, waiting = {root.pid: root}, [root.pid]
     while waiting:
         for pid in parents.get(waiting.pop(), []):
@@ -114,6 +121,13 @@ def find_below(root: Seen) -> dict[int, Seen]:
                 found[pid] = seen
                 waiting.append(pid)
     return found
+
+
+def _find_parent(pid: int) -> int | None:
+    try:
+        return parse_stat(read_once(f"/proc/{pid}/stat")).ppid
+    except (OSError, IndexError, ValueError):  # it has ended
+        return None
 
 
 def job_of(root: Seen) -> Job:

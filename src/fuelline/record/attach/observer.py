@@ -14,15 +14,15 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from fuelline.record.attach.counters import Look, look
 from fuelline.record.attach.estimate import (
     LEAST_NS,
     Activity,
-    Span,
-    Stay,
+    PartSpan,
     StepWriter,
     WorkerWriter,
     clip,
@@ -39,19 +39,18 @@ from fuelline.record.attach.frames import (
     most_common,
     parse_frame,
 )
-from fuelline.record.attach.pieces import Piece, PieceRecorder
+from fuelline.record.attach.pieces import PieceRecorder, StackPiece
 from fuelline.record.attach.processes import find_variables, is_loader_worker, look_at
 from fuelline.record.attach.spools import EstimatedSpool
-from fuelline.record.observer import MS, S, Alarm, Observer
+from fuelline.record.attach.states import AttachedPhases, WaitingStates
+from fuelline.record.observer import MS, Alarm, Observer, S
 from fuelline.record.pace import Task
-from fuelline.record.samplers.blocked import Resolver
-from fuelline.record.samplers.phases import NO_TRAINER, Phases
+from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.stacks import Sources, find_py_spy
-from fuelline.record.samplers.threads import WINDOW_NS, ThreadStates, is_python
-from fuelline.record.samplers.tree import Process, Tree
+from fuelline.record.samplers.threads import ThreadStates, is_python
+from fuelline.record.samplers.tree import Process
 from fuelline.schema.redaction import redact
-from fuelline.schema.run.samples import Blind, Row, StackSample, ThreadState
-from fuelline.schema.wire import Phase
+from fuelline.schema.run.samples import Blind, Row, StackSample
 
 RATE = 50
 """Of stack samples a second of one trainer: 3 % of a core (bench/attach.py). Of several trainers
@@ -73,92 +72,7 @@ _WAITING = frozenset({"pipe"})
 """States of the main thread that mean at T0 that it waits for its workers."""
 
 
-class AttachedPhases(Phases):
-    """What a trainer does at the moment is not known: nothing in it says so."""
-
-    def __init__(self, spool_dir: Path, trainers: frozenset[int]) -> None:
-        super().__init__(spool_dir)
-        self.trainers = trainers
-        self.speakers: dict[int, int] = {}
-
-    def look_for_spools(self) -> list[int]:
-        """There are none but our own."""
-        return []
-
-    def assign(self, tree: Tree) -> None:
-        """Settle which trainer each process descends from."""
-        self.speakers.clear()
-        for process in tree.processes.values():
-            process.has_own_phase = process.pid in self.trainers
-        for process in tree.processes.values():
-            line = tree.list_ancestors(process)
-            speaker = next((each.pid for each in line if each.has_own_phase), None)
-            if speaker is not None:
-                self.speakers[process.pid] = speaker
-
-    def read(self, _process: Process) -> int:
-        """Not known at the moment of the sample."""
-        return NO_TRAINER
-
-class WaitingStates(ThreadStates):
-    """Samples wait until it is known what the trainer did at their moment."""
-
-    def __init__(self, tree: Tree, phases: AttachedPhases, resolver: Resolver) -> None:
-        super().__init__(tree, phases, resolver)
-        self.phases_by_pid = phases
-        self._waiting: list[tuple[int, int, int, int, tuple[str, str, int]]] = []
-        self.stays: dict[int, list[Stay]] = {}
-        self.guesses: dict[int, list[tuple[int, str]]] = {}
-        """By trainer: moments and states of its main thread, until taken."""
-
-    def sample(self, now_ns: int) -> None:
-        """One round over the job."""
-        if not self._rounds:
-            self._plan_rounds()
-        for process, thread in self._rounds.pop():
-            try:
-                verdict = self._explain(process, thread, now_ns)
-            except OSError:  # the thread has ended
-                continue
-            thread.last_state = verdict[0]
-            speaker = self.phases_by_pid.speakers.get(process.pid, 0)
-            self._waiting.append((now_ns, speaker, thread.pid, thread.tid, verdict))
-            if thread.tid == speaker:
-                self.guesses.setdefault(speaker, []).append((now_ns, verdict[0]))
-
-    def settle(
-        self, trainer: int, until_ns: int, part_at: Callable[[int], Part | None]
-    ) -> list[tuple[Part, bool]]:
-        """Count the samples of one trainer's processes up to a moment.
-
-        Gives those of its main thread: what it was in, and whether it ran or was ready to.
-        """
-        own = []
-        counts: Counter[tuple[int, int, int, int, tuple[str, str, int]]] = Counter()
-        left = []
-        for sample in self._waiting:
-            at_ns, speaker, pid, tid, verdict = sample
-            if speaker != trainer or at_ns >= until_ns:
-                left.append(sample)
-                continue
-            part = part_at(at_ns)
-            phase = NO_TRAINER if not speaker else _phase_of(part)
-            if tid == speaker and part is not None:
-                own.append((part, verdict[0] == "running"))
-            counts[at_ns - at_ns % WINDOW_NS, pid, tid, phase, verdict] += 1
-        self._waiting = left
-        for (window_ns, pid, tid, phase, verdict), count in counts.items():
-            self._rows.append(ThreadState(window_ns, pid, tid, phase, *verdict, count))
-            if tid == pid:
-                stay = Stay(window_ns, phase == Phase.WAIT, verdict[0], count)
-                self.stays.setdefault(pid, []).append(stay)
-        return own
-
-    def _close_window(self) -> None:
-        """Windows are closed by `settle`."""
-
-
-class Trainer:
+class TrainerView:
     """One training process: what was seen of it, and what is written of that."""
 
     def __init__(self, pid: int, ppid: int, folder: Path, framework: str) -> None:
@@ -166,7 +80,7 @@ class Trainer:
         self.spool = EstimatedSpool(folder, pid, ppid, pid)
         self.steps = StepWriter(self.spool, pid)
         self.looks: list[Look] = []
-        self.spans: list[Span] = []
+        self.spans: list[PartSpan] = []
         self.feeders: set[int] = set()
         self.workers: dict[int, tuple[WorkerWriter, EstimatedSpool]] = {}
         self.slots: dict[int, int] = {}
@@ -192,12 +106,10 @@ class Trainer:
         return max(1, round(sent / self.asked)) if self.asked >= _FEW_BATCHES else 1
 
     def find_spans(
-        self, piece: Piece, texts: Mapping[tuple[str, int], str]
-    ) -> list[tuple[Span, Stack]]:
+        self, piece: StackPiece, texts: Mapping[tuple[str, int], str]
+    ) -> list[tuple[PartSpan, Stack]]:
         """What the main thread did, piece by piece of time, and by which stack that is known."""
-        raw = [
-            (each, find_part(each.stack, texts)) for each in piece.threads.get(self.pid, ())
-        ]
+        raw = [(each, find_part(each.stack, texts)) for each in piece.threads.get(self.pid, ())]
         for each, part in raw:
             self.known[each.stack, part] += max(1, (each.end_ns - each.start_ns) * RATE // S)
         samples = [(stack, part, count) for (stack, part), count in self.known.items()]
@@ -208,22 +120,20 @@ class Trainer:
             is_validating = any((frame.function, frame.file) in validating for frame in each.stack)
             is_early = part == "loop" and comes_before(each.stack, learning)
             told: Part = "validation" if is_validating else "forward" if is_early else part
-            found.append((Span(each.start_ns, each.end_ns, told), each.stack))
+            found.append((PartSpan(each.start_ns, each.end_ns, told), each.stack))
         return found
 
 
 class AttachedObserver(Observer):
     """All samplers of one running job, and what becomes of their samples."""
 
-    def __init__(
-        self, run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str
-    ) -> None:
+    def __init__(self, run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str) -> None:
         self._trainer_pids = frozenset(trainers)
         self._frameworks = trainers
         self._is_t1 = tier != "T0"
         self._run_dir = run_dir
         self._binary = find_py_spy() if self._is_t1 else None
-        self._found: dict[int, Trainer] = {}
+        self._found: dict[int, TrainerView] = {}
         self._recorders: dict[int, PieceRecorder] = {}
         self._sources = Sources()
         self._texts: dict[tuple[str, int], str] = {}
@@ -299,9 +209,9 @@ class AttachedObserver(Observer):
         if not self._is_t1 and self._seconds % 4 == 0:
             self._guess(now_ns)
 
-    def _meet(self, process: Process, now_ns: int) -> Trainer:
+    def _meet(self, process: Process, now_ns: int) -> TrainerView:
         framework = self._frameworks.get(process.pid, "")
-        trainer = Trainer(process.pid, process.ppid, self._run_dir / "spool", framework)
+        trainer = TrainerView(process.pid, process.ppid, self._run_dir / "spool", framework)
         self._found[process.pid] = trainer
         trainer.steps.describe_process({"framework": framework}, now_ns)
         rank = find_variables(process.pid)
@@ -314,14 +224,14 @@ class AttachedObserver(Observer):
         return trainer
 
     def _workers_of(self, trainer: int) -> list[Process]:
-        """Loader workers: processes right below the trainer that look like it, or are named so."""
-        found = []
-        for process in self._tree.processes.values():
-            if process.ppid == trainer and process.pid not in self._trainer_pids and is_python(process):
-                found.append(process)
-        return found
+        """Python processes right below a trainer, other trainers apart."""
+        return [
+            each
+            for each in self._tree.processes.values()
+            if each.ppid == trainer and each.pid not in self._trainer_pids and is_python(each)
+        ]
 
-    def _meet_workers(self, trainer: Trainer, workers: list[Process], now_ns: int) -> None:
+    def _meet_workers(self, trainer: TrainerView, workers: list[Process], now_ns: int) -> None:
         alive = {each.pid for each in workers}
         for pid in [pid for pid in trainer.slots if pid not in alive]:
             del trainer.slots[pid]
@@ -360,6 +270,8 @@ class AttachedObserver(Observer):
         trainer = self._found[pid]
         if not at_once and pid in self._tree.processes and len(trainer.problems) < 4:
             recorder.start(PIECE_S)
+        if pid not in piece.threads and pid not in self._tree.processes:
+            return  # it has ended, as jobs do
         if piece.problem or pid not in piece.threads:
             self._note_problem(trainer, piece.problem or "the main thread was not seen")
             return
@@ -377,7 +289,7 @@ class AttachedObserver(Observer):
         self._settle(trainer, piece.end_ns)
         self._lay(trainer, piece.end_ns)
 
-    def _note_problem(self, trainer: Trainer, why: str) -> None:
+    def _note_problem(self, trainer: TrainerView, why: str) -> None:
         trainer.problems.append(why)
         if len(trainer.problems) == 4:
             self._journal.add([
@@ -385,7 +297,7 @@ class AttachedObserver(Observer):
                       "phases, stages and lines of code of that process")
             ])  # fmt: skip
 
-    def _stack_rows(self, piece: Piece) -> Iterator[StackSample]:
+    def _stack_rows(self, piece: StackPiece) -> Iterator[StackSample]:
         """The stacks of a piece without their times, as all other readers of stacks know them."""
         for tid, stretches in piece.threads.items():
             spent: Counter[Stack] = Counter()
@@ -397,14 +309,14 @@ class AttachedObserver(Observer):
                     frames = [redact(str(frame)) for frame in stack]
                     yield StackSample(piece.start_ns, piece.end_ns, piece.pid, tid, frames, count)
 
-    def _note_feeders(self, trainer: Trainer, piece: Piece) -> None:
+    def _note_feeders(self, trainer: TrainerView, piece: StackPiece) -> None:
         for tid, stretches in piece.threads.items():
             frames = {frame.file for each in stretches[:8] for frame in each.stack}
             is_queue = piece.names.get(tid, "").startswith(FEEDER)
             if is_queue or (tid != piece.pid and any(f.endswith(_FEED_FILE) for f in frames)):
                 trainer.feeders.add(tid)
 
-    def _settle(self, trainer: Trainer, until_ns: int) -> None:
+    def _settle(self, trainer: TrainerView, until_ns: int) -> None:
         """Let samples count whose moment is known by now."""
         starts = [span.start_ns for span in trainer.spans]
 
@@ -422,16 +334,18 @@ class AttachedObserver(Observer):
         for trainer in self._found.values():
             moments = self._states.guesses.pop(trainer.pid, [])
             spans = [
-                Span(at, following, "input" if state in _WAITING else "forward")
-                for (at, state), (following, _) in zip(moments, moments[1:], strict=False)
+                PartSpan(at, following, "input" if state in _WAITING else "forward")
+                for (at, state), (following, _) in pairwise(moments)
             ]
             if not spans:
                 continue
-            trainer.spans += close_gaps(spans, trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns)
+            trainer.spans += close_gaps(
+                spans, trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
+            )
             self._settle(trainer, spans[-1].end_ns)
             self._lay(trainer, spans[-1].end_ns)
 
-    def _lay(self, trainer: Trainer, until_ns: int, *, is_last: bool = False) -> None:
+    def _lay(self, trainer: TrainerView, until_ns: int, *, is_last: bool = False) -> None:
         """Write steps and fetches up to a moment until which everything is known."""
         self._describe(trainer, until_ns)
         looks = [each for each in trainer.looks if each.at_ns >= trainer.laid_ns]
@@ -452,7 +366,11 @@ class AttachedObserver(Observer):
                 count = _count_turns(spans)
             if count < 1 or not spans:
                 continue
-            fetch = None if trainer.workers or feeders else self._own_fetch(trainer, before, after, count)
+            fetch = (
+                None
+                if trainer.workers or feeders
+                else self._own_fetch(trainer, before, after, count)
+            )
             spent = trainer.activity.correct(spans, *_active(before, after))
             trainer.steps.lay(spans, spent, before.at_ns, after.at_ns, count, fetch=fetch)
             trainer.laid += count
@@ -464,13 +382,13 @@ class AttachedObserver(Observer):
         for _, spool in trainer.workers.values():
             spool.flush()
 
-    def _choose_feeders(self, trainer: Trainer) -> set[int]:
+    def _choose_feeders(self, trainer: TrainerView) -> set[int]:
         """Threads that send the workers their orders; at T0 all that write, beside the main one."""
-        if self._is_t1:
+        if self._is_t1 and trainer.feeders:
             return trainer.feeders
         return {tid for each in trainer.looks for tid in each.writes} if trainer.workers else set()
 
-    def _write_fetches(self, trainer: Trainer, after: Look) -> None:
+    def _write_fetches(self, trainer: TrainerView, after: Look) -> None:
         frac = trainer.collate[True] / max(1, sum(trainer.collate.values()))
         for pid, work in after.workers.items():
             if pid not in trainer.workers:
@@ -479,15 +397,17 @@ class AttachedObserver(Observer):
             self._states.stays[pid] = [each for each in stays if each.window_ns >= after.at_ns]
             past = [each for each in stays if each.window_ns < after.at_ns]
             per_batch = trainer.messages_per_batch()
-            trainer.workers[pid][0].take(after.at_ns, work, past, -1, frac, per_batch)
+            trainer.workers[pid][0].take(
+                after.at_ns, work, past, collate_frac=frac, per_batch=per_batch
+            )
 
     def _own_fetch(
-        self, trainer: Trainer, before: Look, after: Look, count: int
+        self, trainer: TrainerView, before: Look, after: Look, count: int
     ) -> dict[str, float]:
         """What the trainer's own fetches are made of, without workers."""
         stays = [each for each in self._states.stays.pop(trainer.pid, []) if each.waits]
-        seen = sum(each.count for each in stays)
-        running = sum(each.count for each in stays if each.state == "running")
+        seen = sum(each.looks for each in stays)
+        running = sum(each.looks for each in stays if each.state == "running")
         ready = running / seen if seen else 1.0
         cpu_ns = after.clock_ns[0] - before.clock_ns[0]
         queued_ns = after.clock_ns[1] - before.clock_ns[1]
@@ -498,25 +418,13 @@ class AttachedObserver(Observer):
             "read_bytes": -1, "disk_bytes": -1, "calls": -1, "faults": -1,
         }  # fmt: skip
 
-    def _describe(self, trainer: Trainer, now_ns: int) -> None:
+    def _describe(self, trainer: TrainerView, now_ns: int) -> None:
         """The loader's settings as soon as there is a loader."""
         if trainer.is_described or not trainer.steps.has_input:
             return
         trainer.is_described = True
         workers = max(len(trainer.slots), 0)
         trainer.steps.describe_source({"num_workers": workers, **trainer.settings}, now_ns)
-
-
-def _phase_of(part: Part | None) -> int:
-    return int(Phase.OUTSIDE if part is None else _PHASES.get(part, Phase.COMPUTE))
-
-
-_PHASES: dict[Part, Phase] = {
-    "input": Phase.WAIT,
-    "epoch start": Phase.SOURCE_START,
-    "checkpoint": Phase.CHECKPOINT,
-    "validation": Phase.EVAL,
-}
 
 
 def _active(before: Look, after: Look) -> tuple[int, int]:
@@ -526,10 +434,10 @@ def _active(before: Look, after: Look) -> tuple[int, int]:
     return after.at_ns - before.at_ns, sum(after.clock_ns) - sum(before.clock_ns)
 
 
-def _count_turns(spans: list[Span]) -> int:
+def _count_turns(spans: list[PartSpan]) -> int:
     """Times that a wait for input was followed by something else: no more than there were steps."""
     turns = 0
-    for one, other in zip(spans, spans[1:], strict=False):
+    for one, other in pairwise(spans):
         turns += one.part == "input" and other.part != "input"
     return max(turns, 1)
 

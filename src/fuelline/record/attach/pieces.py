@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuelline.record.attach.frames import Frame, Stack
+from fuelline.record.attach.frames import Stack, StackFrame
 from fuelline.schema.memory import make_memory
 
 _THREAD = re.compile(r"^thread \((?P<tid>\w+)\)(?:: (?P<name>.*))?$", re.DOTALL)
@@ -29,7 +29,7 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StackStretch:
     """A thread was seen in one stack from one moment to the next."""
 
     start_ns: int
@@ -38,13 +38,13 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Piece:
+class StackPiece:
     """What py-spy saw of one process in some seconds."""
 
     pid: int
     start_ns: int
     end_ns: int
-    threads: dict[int, list[Stretch]] = field(default_factory=dict)
+    threads: dict[int, list[StackStretch]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     """What Python calls the threads."""
     problem: str = ""
@@ -86,7 +86,7 @@ class PieceRecorder:
         except OSError:  # it has ended already
             return
 
-    def take(self, *, at_once: bool = False) -> Piece | None:
+    def take(self, *, at_once: bool = False) -> StackPiece | None:
         """The piece, once it is done; `at_once` ends it now, and it has what was seen so far."""
         process = self._process
         if process is None:
@@ -105,7 +105,7 @@ class PieceRecorder:
         self._process = None
         output, errors = _drain(self._output_fd), _drain(self._errors_fd)
         now_ns = time.monotonic_ns()
-        piece = Piece(self._pid, self._start_ns, now_ns)
+        piece = StackPiece(self._pid, self._start_ns, now_ns)
         try:
             read_piece(json.loads(output) if output else [], piece)
         except (ValueError, KeyError, TypeError) as error:
@@ -121,12 +121,12 @@ def _drain(fd: int) -> str:
         return file.read(_MOST_BYTES).decode("utf-8", "replace")
 
 
-def read_piece(events: list[dict[str, Any]], piece: Piece) -> None:
+def read_piece(events: list[dict[str, Any]], piece: StackPiece) -> None:
     """Turn pairs of B and E into stretches, by native thread id; a thread without one is left out.
 
     Python 3.10 and older keep no native ids: there the main thread alone is known, by its name.
     """
-    stacks: dict[int, list[Frame]] = {}
+    stacks: dict[int, list[StackFrame]] = {}
     since: dict[int, int] = {}
     tids: dict[int, int] = {}
     for event in events:
@@ -139,14 +139,16 @@ def read_piece(events: list[dict[str, Any]], piece: Piece) -> None:
                 piece.names[tid] = found["name"] or ""
         stack = stacks.setdefault(key, [])
         if at_ns > since.get(key, at_ns) and stack and key in tids:
-            stretch = Stretch(since[key], at_ns, tuple(stack))
+            stretch = StackStretch(since[key], at_ns, tuple(stack))
             piece.threads.setdefault(tids[key], []).append(stretch)
         since[key] = at_ns
         if found is not None:
             continue
         if event["ph"] == "B":
             args = event["args"]
-            stack.append(Frame(event["name"], args.get("filename") or "", args.get("line") or 0))
+            stack.append(
+                StackFrame(event["name"], args.get("filename") or "", args.get("line") or 0)
+            )
         elif stack:
             stack.pop()
     ends = [each[-1].end_ns for each in piece.threads.values()]

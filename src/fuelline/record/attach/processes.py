@@ -7,10 +7,18 @@ numbers or names that a scheduler gives (`_VARIABLES`), and nothing else of it i
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import NamedTuple
 
-from fuelline.record.samplers.procfs import Stat, find_link, find_text, list_numbers, parse_stat, read_once
+from fuelline.record.samplers.procfs import (
+    Stat,
+    find_link,
+    find_text,
+    list_numbers,
+    parse_stat,
+    read_once,
+)
 
 _FRAMEWORKS = (
     ("torch", re.compile(r"/libtorch(_cpu|_python)?\.so")),
@@ -21,7 +29,9 @@ _PYTHON = re.compile(r"/(?:lib)?python(?P<version>3\.\d+|2\.\d+)\w*(?:\.so[\d.]*
 _VERSION = re.compile(r"/python(?P<version>[23]\.\d+)/")
 _CONTAINER = re.compile(r"(?P<id>[0-9a-f]{64})")
 _SLURM = re.compile(r"/job_(?P<id>\d+)")
-_POD = re.compile(r"pod(?P<id>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+_POD = re.compile(
+    r"pod(?P<id>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})"
+)
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_JOB_ID", "SLURM_JOB_NAME")
 _DEVICE_FILE = re.compile(r"^/dev/(nvidia\d+|kfd|dri/renderD\d+|accel/|davinci\d+|vfio/\d+)")
 _LAUNCHERS = re.compile(
@@ -51,8 +61,6 @@ class Seen(NamedTuple):
 def boot_ticks_ns() -> int:
     """Nanoseconds of the monotonic clock when /proc's start times began to count."""
     uptime_s = float((find_text("/proc/uptime") or "0").split()[0])
-    import time  # noqa: PLC0415 - one clock reading
-
     return time.monotonic_ns() - int(uptime_s * 1e9)
 
 
@@ -68,7 +76,9 @@ def look_at(pid: int) -> Seen | None:
     maps = _find_maps(pid)
     frameworks, python = _loaded(maps or "", pid)
     words = () if words == ("",) else words
-    return Seen(pid, stat, uid if real_uid is None else real_uid, words, frameworks, python, maps is None)
+    return Seen(
+        pid, stat, uid if real_uid is None else real_uid, words, frameworks, python, maps is None
+    )
 
 
 def _find_maps(pid: int) -> str | None:
@@ -87,7 +97,11 @@ def _real_uid(pid: int) -> int | None:
 
 
 def _loaded(maps: str, pid: int) -> tuple[tuple[str, ...], str]:
-    paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if line.count("/") > 0 and len(line.split(maxsplit=5)) > 5}
+    paths = {
+        line.split(maxsplit=5)[5]
+        for line in maps.splitlines()
+        if line.count("/") > 0 and len(line.split(maxsplit=5)) > 5
+    }
     frameworks = tuple(name for name, pattern in _FRAMEWORKS if any(map(pattern.search, paths)))
     candidates = [*paths, find_link(f"/proc/{pid}/exe") or ""]
     for pattern in (_PYTHON, _VERSION):

@@ -3,7 +3,7 @@
 import os
 import time
 from pathlib import Path
-from subprocess import Popen
+from subprocess import DEVNULL, Popen
 from typing import Any
 
 from fuelline.record.attach.processes import Seen, boot_ticks_ns
@@ -34,8 +34,8 @@ _UNSEEN: dict[Tier, tuple[dict[str, str], ...]] = {
     "T1": (
         {
             "what": "single steps and single batches (tier T1: stacks, thread states, counters)",
-            "why": "the job was attached to and has no hooks: its steps are laid out evenly between "
-            "two looks at its counters",
+            "why": "the job was attached to and has no hooks: its steps are laid out evenly "
+            "between two looks at its counters",
             "forbids": "the spread of step times, waits that an accelerator hides, what a request "
             "costs as more are in flight",
         },
@@ -53,7 +53,7 @@ class Session:
         """`shows`: whether the job's command line may be kept."""
         self.run_dir = run_dir
         self.root, self.trainers, self.tier = root, trainers, tier
-        since_ns = boot_ticks_ns() + root.stat.start_ticks * NS_PER_TICK
+        age_ns = int(find_age_s(root) * 1e9)
         wall_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
         words = list(root.words) if shows else []
         self._facts: dict[str, Any] = {
@@ -61,7 +61,7 @@ class Session:
             "attached": {
                 "pid": root.pid,
                 "tier": tier,
-                "since_wall_ns": wall_ns - (time.monotonic_ns() - since_ns),
+                "since_wall_ns": wall_ns - age_ns,
             },
         }
         self._facts["blindspots"] = list(_UNSEEN[tier])
@@ -83,7 +83,7 @@ class Session:
             with os.fdopen(open_own(self.run_dir / "observer.log", os.O_WRONLY), "wb") as log:
                 self._observer = Popen(
                     command,
-                    stdin=-3,
+                    stdin=DEVNULL,
                     stdout=log,
                     stderr=log,
                     preexec_fn=lambda: step_back(set()),  # noqa: PLW1509 - no threads here
@@ -105,3 +105,9 @@ class Session:
         if code != 0:
             self._facts["blindspots"].append(explain_observer(code))
         write_facts(self.run_dir, {**self._facts, "ended_ns": time.monotonic_ns()})
+
+
+def find_age_s(seen: Seen) -> float:
+    """How long a process has been there."""
+    started_ns = boot_ticks_ns() + seen.stat.start_ticks * NS_PER_TICK
+    return max(0.0, (time.monotonic_ns() - started_ns) / 1e9)

@@ -16,7 +16,7 @@ _CHUNK = wire.TEXT_CHUNK
 
 
 class EstimatedSpool:
-    """Appends records of one process; a full disk loses records, which are counted, nothing else."""
+    """Appends records of one process; a full disk loses records, which are counted."""
 
     def __init__(self, folder: Path, pid: int, ppid: int, trainer_tid: int = 0) -> None:
         name = f"{pid}-{time.monotonic_ns()}{wire.SUFFIX}"
@@ -28,7 +28,13 @@ class EstimatedSpool:
         self._size_bytes = 0
         self._dropped = 0
         header = wire.HEADER.pack(
-            wire.MAGIC, wire.VERSION, pid, ppid, 0, time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_REALTIME)
+            wire.MAGIC,
+            wire.VERSION,
+            pid,
+            ppid,
+            0,
+            time.monotonic_ns(),
+            time.clock_gettime_ns(time.CLOCK_REALTIME),
         ).ljust(wire.NOTES_OFFSET, b"\0")
         notes = wire.NOTES.pack(trainer_tid, 0, 0, 0, 0, 0)
         self._held.append((header + notes).ljust(wire.HEADER_BYTES, b"\0"))
@@ -55,7 +61,9 @@ class EstimatedSpool:
         for chunk, at in enumerate(range(0, len(data) or 1, _CHUNK)):
             part = data[at : at + _CHUNK].ljust(_CHUNK, b"\0")
             self._held.append(
-                wire.TEXT_RECORD.pack(number, len(data), part, self._pid, chunk, int(wire.Kind.TEXT))
+                wire.TEXT_RECORD.pack(
+                    number, len(data), part, self._pid, chunk, int(wire.Kind.TEXT)
+                )
             )
         return number
 

@@ -47,8 +47,8 @@ class Blindspot(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Tier = Literal["T0", "T1", "T2"]
-"""What a job that was attached to showed: T0 thread states and counters, T1 stacks as well, T2 hooks
-that were put into it."""
+"""What a job that was attached to showed: T0 thread states and counters, T1 stacks as well, T2
+hooks that were put into it."""
 
 
 class AttachFacts(Struct, frozen=True, kw_only=True):
