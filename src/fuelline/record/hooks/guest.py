@@ -63,6 +63,10 @@ class HookThread(threading.local):
         self.clock = ThreadClockReader(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
 
 
+def _always() -> bool:
+    return True
+
+
 class Guest:
     """The recorder as the hooks see it."""
 
@@ -82,6 +86,14 @@ class Guest:
         """Threads in backward."""
         self.hook_states: list[QuickCalls] = []
         """Of the quick hooks: a new trainer is inside none of them."""
+        self.is_fed = False
+        """Whether a loader with hooks of its own gives batches: then no other wait is for one."""
+        self.is_at_wait_point = False
+        """Whether the trainer is in a wait of Python's own library."""
+        self.steps = 0
+        """Steps so far, of all optimizers and the like."""
+        self.is_learning: Callable[[], bool] = _always
+        """Whether a batch that is taken now is probably one to train with."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self.device_clock: Any = None
@@ -107,6 +119,7 @@ class Guest:
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""
         """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
+        self.is_fed = self.is_at_wait_point = False
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()

@@ -18,6 +18,7 @@ import torch
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.waits import watch_waits
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import ZOOM_VARIABLE, Kind
 
@@ -75,6 +76,7 @@ class Installation:
 
     def __init__(self, spool: Spool) -> None:
         self.guest = Guest(spool, seam.TORCH, self.introduce_trainer)
+        self.guest.is_learning = torch.is_grad_enabled
         self._patches = Patches()
         self.hooks: list[Hook] = []
 
@@ -84,6 +86,7 @@ class Installation:
         watch("torch.utils.data", partial(self._add_each, LOADING))
         for awaited, file, function in PARTS:
             watch(awaited, partial(self.add, file, function))
+        watch_waits(self.guest, self._patches, watch, self.hooks.append)
         if _can_have_device():
             self._add_each(COPIES)
             watch("torch.utils.data", partial(self._add_each, CLOCK))
