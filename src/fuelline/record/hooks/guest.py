@@ -56,6 +56,10 @@ class HookThread(threading.local):
     pinning = False
     scaling = False
     """In a gradient scaler's step, which reads values itself."""
+    exchanging = False
+    """In a call that sends several tensors, each of which is sent by a call of its own."""
+    is_waited_for: bool | None = None
+    """In a functional collective: whether it has waited for its result itself; else None."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
@@ -98,6 +102,8 @@ class Guest:
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self.device_clock: Any = None
         """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.rank_groups: Any = None
+        """What counts collectives, for all hooks on them."""
         self.meet_device: Callable[[], None] | None = None
         """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True

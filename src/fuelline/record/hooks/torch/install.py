@@ -39,7 +39,9 @@ seen."""
 PARTS = (
     ("torch.optim.optimizer", "training", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.distributed.distributed_c10d", "coalesced", "install"),
     ("torch.distributed.distributed_c10d", "sends", "install"),
+    ("torch.distributed._functional_collectives", "functional", "install"),
     ("torch.nn.parallel.distributed", "ddp", "install"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
     ("torch._dynamo.eval_frame", "dynamo", "install"),
