@@ -135,6 +135,7 @@ if __name__ == "__main__":
     loader = torch.utils.data.DataLoader(Samples(), 16, num_workers=2,
                                          multiprocessing_context="spawn")
     batches = iter(loader)
+    train([next(batches)])
     told(begin)
     train(batches)""",
     ),

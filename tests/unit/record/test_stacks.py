@@ -157,19 +157,14 @@ SCOPE = {
 
 
 def stays(until_ns: int, scope: object = SCOPE) -> list[tuple[int, int, int, str]]:
-    rows = parse_stays(json.dumps(scope), 7, (0, until_ns), 100)
+    rows = parse_stays(json.dumps(scope), 7, 0, until_ns)
     return [(row.from_ns, row.until_ns, row.count, row.frames[-1]) for row in rows]
 
 
-def test_looks_in_order_are_stays_and_end_with_the_burst() -> None:
+def test_looks_in_order_are_stays_that_fill_the_burst() -> None:
     main, load = "main (/a.py:3)", "load (/b.py:7)"
     assert stays(400) == [(0, 200, 2, main), (200, 300, 1, load), (300, 400, 1, main)]
-    assert stays(250) == [(0, 200, 2, main), (200, 250, 1, load)]
-
-
-def test_looks_of_a_py_spy_that_waited_for_a_core_are_spread_over_its_time() -> None:
-    until_ns = 4_000_000_000
-    assert [row[:2] for row in stays(until_ns)][1] == (2_000_000_000, 3_000_000_000)
+    assert [row[1] for row in stays(4000)] == [2000, 3000, 4000]
 
 
 @pytest.mark.parametrize("scope", [{}, {"shared": {}}, {"shared": {"frames": [1]}, "profiles": []}])
@@ -185,7 +180,7 @@ def test_a_job_that_does_not_train_gets_its_stacks_taken_at_once() -> None:
 
 def test_bursts_before_the_training_keep_to_their_own_budget() -> None:
     stacks = Stacks(None)
-    stacks._price_s = 0.5
+    stacks._price_s = 0.6
     stacks.start_early(0, [1])
     assert not stacks.collect(1)
     stacks.start_early(60 * 10**9, [1])

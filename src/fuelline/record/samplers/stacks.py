@@ -46,13 +46,14 @@ FIRST_DELAY_NS = 2_000_000_000
 BUDGET_FIRST_S = 0.16
 BUDGET_SHARE = 0.0007
 """CPU seconds allowed at once, and per second of the job after that."""
-EARLY_BUDGET_FIRST_S = 0.4
+EARLY_BUDGET_FIRST_S = 0.5
 EARLY_BUDGET_SHARE = 0.004
 """The same until training begins, and in jobs that train nothing."""
 EARLY_PROCESSES = 2
 FAILURES_TO_GIVE_UP = 6
-STOP_S = 1.0
-"""How long the bursts of a job that has ended may take to write what they have."""
+STOP_S = 2.0
+"""How long the bursts of a job that has ended may take to write what they have: py-spy notices at
+its next look, and looks at random moments."""
 
 _NICENESS = 5
 """A third of the weight of a job's thread. With a tenth, two processes that keep both cores busy
@@ -89,10 +90,11 @@ class _Shape:
 _USUAL = _Shape()
 _EARLY = (
     (8 * 10**9, _Shape(4, 20, in_order=True)),
-    (60 * 10**9, _Shape(10, 6, in_order=True)),
-    (1 << 62, _Shape(30, 2, in_order=True)),
+    (70 * 10**9, _Shape(20, 4, in_order=True)),
+    (1 << 62, _Shape(60, 2, in_order=True)),
 )
-"""By the age of the job. Starting py-spy costs as much as 100 samples (bench/startup.py)."""
+"""By the age of the job. One look costs 0.5 ms, of which imports and compilers with their hundred
+frames take most; long bursts of few looks leave no gaps (bench/start_up.py)."""
 
 
 @dataclass(slots=True)
@@ -279,9 +281,12 @@ def _read_burst(output: str, burst: _Burst, now_ns: int) -> list[StackSample]:
     if not burst.shape.in_order:
         until_ns = min(now_ns, burst.from_ns + BURST_S * 2 * _NS)
         return list(parse_raw(output, burst.pid, burst.from_ns, until_ns))
+    start_ns = burst.from_ns + _STARTING_NS
+    planned_ns = start_ns + burst.shape.seconds * _NS
     until_ns = min(burst.cut_ns or now_ns, now_ns)
-    within_ns = (burst.from_ns + _STARTING_NS, until_ns)
-    return list(parse_stays(output, burst.pid, within_ns, _NS // burst.shape.per_s))
+    if planned_ns < until_ns < planned_ns + _NOTICED_NS:
+        until_ns = planned_ns
+    return list(parse_stays(output, burst.pid, start_ns, until_ns))
 
 
 def _drain(fd: int) -> str:
@@ -313,13 +318,14 @@ _NOTICED_NS = 1_000_000_000
 """The end of a py-spy is noticed twice a second."""
 
 
-def parse_stays(
-    text: str, pid: int, within_ns: tuple[int, int], every_ns: int
-) -> Iterator[StackSample]:
+def parse_stays(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[StackSample]:
     r"""Parse a speedscope file: the looks at each thread in order; what stays the same is one row.
 
-    {"shared": {"frames": [{"name": "main", "file": "/a.py", "line": 3}, ...]},
-     "profiles": [{"name": "Thread 12 \"MainThread\"", "samples": [[0, 1], [0, 1], [0, 2]]}]}
+        {"shared": {"frames": [{"name": "main", "file": "/a.py", "line": 3}, ...]},
+         "profiles": [{"name": "Thread 12 \"MainThread\"", "samples": [[0, 1], [0, 1], [0, 2]]}]}
+
+    They are spread evenly over the burst: of a thread that changes its stack while it is looked at
+    some looks fail and are left out, and a py-spy that has to wait for a core looks less often.
     """
     try:
         found = json.loads(text)
@@ -330,23 +336,19 @@ def parse_stays(
         profiles = [(each["name"], each["samples"]) for each in found["profiles"]]
     except (ValueError, KeyError, TypeError):  # it was ended while it wrote
         return
-    from_ns, until_ns = within_ns
-    most = max((len(samples) for _, samples in profiles), default=0)
-    if most and until_ns - from_ns - most * every_ns > _NOTICED_NS:
-        every_ns = (until_ns - from_ns) // most
     for name, samples in profiles:
         match = _THREAD.match(name)
-        if match is None:
+        if match is None or not samples or until_ns <= from_ns:
             continue
         main = pid if match["name"] == "MainThread" else 0
         tid = int(match["tid"]) if match["tid"].isdigit() else main
-        at_ns = from_ns
+        at_ns, seen = from_ns, 0
         for frames, looks in itertools.groupby(samples):
             count = len(list(looks))
-            end_ns = at_ns + count * every_ns
-            if at_ns < until_ns:
-                shown = [names[number] for number in frames[1:]]  # the first names the thread
-                yield StackSample(at_ns, min(end_ns, until_ns), pid, tid, shown, count)
+            seen += count
+            end_ns = from_ns + (until_ns - from_ns) * seen // len(samples)
+            shown = [names[number] for number in frames[1:]]  # the first names the thread
+            yield StackSample(at_ns, end_ns, pid, tid, shown, count)
             at_ns = end_ns
 
 

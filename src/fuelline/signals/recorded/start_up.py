@@ -28,7 +28,7 @@ from fuelline.schema.diagnosis.start_up import (
 from fuelline.schema.wire import PART_OF_PAUSE, Kind, PauseKind
 from fuelline.signals.recorded.stack_samples import parse_frames
 from fuelline.signals.recorded.start_stages import Doing, name_stack
-from fuelline.timeline.events import thread_events
+from fuelline.timeline.events import fetches, thread_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 _BRIDGED_NS = 3 * 10**9
-"""A gap between two bursts that is named by its neighbours whatever they are: py-spy is started
-again in less, also where others keep the cores busy."""
+_BRIDGED_FRAC = 0.1
+"""A gap between two bursts that is named by its neighbours whatever they are: as long, or as much
+of the time since the job began. py-spy is started again in less, also where cores are busy."""
 _LONGER = 1.5
 _WARM_SHARE = 0.25
 _MOST_WARM = 50
@@ -84,10 +85,11 @@ def measure_start_up(timeline: Timeline, trainer: Trainer, span: Span) -> StartL
     known = list(_list_known(timeline, trainer, span.start_ns))
     begun_ns = min((each.start_ns for each in known), default=span.start_ns)
     pieces: list[_Piece] = []
+    born_ns = timeline.run.started_ns
     for life in lives:
         stays = list_stays(timeline, life.pid, life.start_ns, life.end_ns)
         for start_ns, end_ns in _between(known, life.start_ns, life.end_ns):
-            pieces += _fill(life, stays, start_ns, end_ns, begun_ns)
+            pieces += _fill(life, stays, start_ns, end_ns, begun_ns=begun_ns, born_ns=born_ns)
     pieces += known
     if steady_ns > span.start_ns:
         pieces.append(_Piece(span.start_ns, steady_ns, Doing("warm-up", "", None)))
@@ -136,14 +138,19 @@ def _find_steady(span: Span) -> int:
 
 
 def _list_known(timeline: Timeline, trainer: Trainer, end_ns: int) -> Iterator[_Piece]:
-    """What hooks saw of the trainer thread before the first step was over; outermost events."""
+    """What hooks saw of the trainer thread before the first step was over; outermost events.
+
+    Workers that are spawned import everything before they fetch, while the first batch is awaited.
+    """
     reached = 0
+    fetched = fetches(timeline, pl.col("pid").is_in(trainer.worker_pids))["start_ns"].min()
+    fetched_ns = fetched if isinstance(fetched, int) else 0
     events = thread_events(timeline, trainer.pid, trainer.tid).filter(
         (pl.col("start_ns") < end_ns) & pl.col("kind").is_in(list(_PARTS_OF_HOOKS))
     )
     columns = ("kind", "owner", "start_ns", "end_ns", "pause_kind")
-    for kind, owner, start_ns, stop_ns, pause in events.select(columns).iter_rows():
-        if stop_ns <= reached:
+    for kind, owner, begin_ns, over_ns, pause in events.select(columns).iter_rows():
+        if over_ns <= reached:
             continue
         part = _PARTS_OF_HOOKS[Kind(kind)]
         if kind == Kind.PAUSE:
@@ -151,8 +158,12 @@ def _list_known(timeline: Timeline, trainer: Trainer, end_ns: int) -> Iterator[_
         else:
             is_validation = bool(trainer.train_sources) and owner not in trainer.train_sources
         part = "validation" if is_validation else part
-        yield _Piece(max(start_ns, reached), min(stop_ns, end_ns), Doing(part, "", None))
-        reached = min(stop_ns, end_ns)
+        start_ns, stop_ns = max(begin_ns, reached), min(over_ns, end_ns)
+        if part == "first batch" and start_ns < fetched_ns < stop_ns:
+            yield _Piece(start_ns, fetched_ns, Doing("worker start", "", None))
+            start_ns = fetched_ns
+        yield _Piece(start_ns, stop_ns, Doing(part, "", None))
+        reached = stop_ns
 
 
 def _pause(number: int | None) -> PauseKind:
@@ -200,7 +211,7 @@ def _between(known: Sequence[_Piece], start_ns: int, end_ns: int) -> Iterator[tu
 
 
 def _fill(
-    life: _Life, stays: Sequence[_Piece], start_ns: int, end_ns: int, begun_ns: int
+    life: _Life, stays: Sequence[_Piece], start_ns: int, end_ns: int, *, begun_ns: int, born_ns: int
 ) -> Iterator[_Piece]:
     """Name a stretch by the stays in it, and what lies between them by its neighbours."""
     is_step = start_ns >= begun_ns
@@ -210,16 +221,18 @@ def _fill(
             last = stay if stay.end_ns <= start_ns else last
             continue
         if stay.start_ns >= end_ns:
-            yield from _bridge(life, at_ns, end_ns, last, stay, is_step=is_step)
+            yield from _bridge(life, at_ns, end_ns, last, stay, born_ns=born_ns, is_step=is_step)
             return
         if stay.start_ns > at_ns:
-            yield from _bridge(life, at_ns, stay.start_ns, last, stay, is_step=is_step)
+            yield from _bridge(
+                life, at_ns, stay.start_ns, last, stay, born_ns=born_ns, is_step=is_step
+            )
             at_ns = stay.start_ns
         stop_ns = min(stay.end_ns, end_ns)
         yield _Piece(at_ns, stop_ns, _in_step(stay.doing) if is_step else stay.doing)
         at_ns, last = stop_ns, stay
     if at_ns < end_ns:
-        yield from _bridge(life, at_ns, end_ns, last, None, is_step=is_step)
+        yield from _bridge(life, at_ns, end_ns, last, None, born_ns=born_ns, is_step=is_step)
 
 
 def _in_step(doing: Doing) -> Doing:
@@ -235,6 +248,7 @@ def _bridge(
     before: _Piece | None,
     after: _Piece | None,
     *,
+    born_ns: int,
     is_step: bool,
 ) -> Iterator[_Piece]:
     if is_step:
@@ -251,7 +265,8 @@ def _bridge(
         yield _Piece(ready_ns, end_ns, doing)
         return
     is_same = before is not None and after is not None and before.doing == after.doing
-    if not is_same and end_ns - start_ns > _BRIDGED_NS:
+    short_ns = max(_BRIDGED_NS, _BRIDGED_FRAC * (end_ns - born_ns))
+    if not is_same and end_ns - start_ns > short_ns:
         yield _Piece(start_ns, end_ns, Doing("unnamed", "", None))
         return
     first, second = before or after, after or before
