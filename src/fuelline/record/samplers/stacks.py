@@ -38,6 +38,8 @@ from fuelline.schema.run.samples import Blind, SourceLine, StackSample
 
 SAMPLES_PER_S = 25
 """A run of a quarter of a minute has one burst or two: they separate decode from transform."""
+ALONE_PER_S = 50
+"""Where there are no workers: the trainer's stacks then say how long it makes batches itself."""
 BURST_S = 2
 MAX_PROCESSES = 4
 MAX_TRAINERS = 1
@@ -81,13 +83,12 @@ def find_py_spy() -> str | None:
 class _Shape:
     """How long and how often a burst looks, and what it writes."""
 
-    seconds: int = BURST_S
-    per_s: int = SAMPLES_PER_S
+    seconds: int
+    per_s: int
     in_order: bool = False
     """Each look after the other, rather than how often each stack was seen."""
 
 
-_USUAL = _Shape()
 _EARLY = (
     (8 * 10**9, _Shape(4, 20, in_order=True)),
     (70 * 10**9, _Shape(20, 4, in_order=True)),
@@ -123,6 +124,7 @@ class Stacks:
         self._spent_idly_s = 0.0
         self._is_training = False
         self._born_ns: int | None = None
+        self._has_started = True
         self._failures = 0
         self._is_over = False
         self._blind: list[Blind] = []
@@ -139,6 +141,7 @@ class Stacks:
             self._is_training = True
             self._first_ns = now_ns + FIRST_DELAY_NS
             self._spent_idly_s = self._spent_s
+            self._has_started = False
             for burst in self._bursts:
                 burst.cut_ns = now_ns
                 burst.process.send_signal(signal.SIGINT)  # it writes what it has
@@ -168,11 +171,14 @@ class Stacks:
             self._first_ns = now_ns + FIRST_DELAY_NS
         budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
         spent_s = self._spent_s - self._spent_idly_s
-        if now_ns < self._first_ns or spent_s + self._price_s > budget_s:
-            return
+        is_too_much = self._has_started and spent_s + self._price_s > budget_s
+        if now_ns < self._first_ns or is_too_much:
+            return  # one burst a job there is, whatever a crowded machine makes of its price
         self._spent_before_s = self._spent_s
+        self._has_started = True
+        per_s = SAMPLES_PER_S if workers else ALONE_PER_S
         for pid in self._choose(trainers, workers):
-            self._start(pid, now_ns)
+            self._start(pid, now_ns, _Shape(BURST_S, per_s))
 
     def collect(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """The stacks of bursts that have ended."""
@@ -204,7 +210,7 @@ class Stacks:
         self._turn += MAX_PROCESSES
         return chosen
 
-    def _start(self, pid: int, now_ns: int, shape: _Shape = _USUAL) -> None:
+    def _start(self, pid: int, now_ns: int, shape: _Shape) -> None:
         if self._binary is None:
             self._give_up("py-spy is not installed beside this interpreter")
             return

@@ -30,6 +30,9 @@ Length = Annotated[int, Meta(ge=1, le=1 << 62)]
 """Nanoseconds that something lasts."""
 
 
+PYTHON_SOURCE: Final = "python"
+"""`LoaderFacts.framework` of a source that is the job's own: a generator, or a thread, a pool or a
+process behind a queue."""
 DAMAGED: Final = "damaged"
 """A file of the recording holds more than could be read of it."""
 STEP_HOOK: Final = "step-hook"
@@ -112,7 +115,8 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     collate: str | None = None
     """The job's own collate function; None for the framework's."""
     framework: str = ""
-    """Whose source it is, where that changes what can be set: `tf.data`; empty for a DataLoader."""
+    """Whose source it is, where that changes what can be set: `tf.data`, `python` for the job's own
+    code; empty for a DataLoader."""
     nodes: list[NodeFacts] = field(default_factory=list)
     """Its stages, where the framework tells."""
 

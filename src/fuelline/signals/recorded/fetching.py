@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
@@ -64,16 +65,19 @@ def measure_input(
 ) -> InputFacts:
     """Waiting for input and its decomposition.
 
-    `queue_wait` is what stands for it where another thread takes the batches from the loader.
+    `queue_wait` is what stands for it where no hook has timed it, or not all: another thread takes
+    the batches from the loader, or the loop's own code makes them.
     """
-    unseen = _unseen_wait(timeline, trainer)
+    unseen = _unseen_wait(timeline, trainer, is_sampled=queue_wait is not None)
     rows = fetches.rows
     wall = rows["dur_ns"]
     batches = _batches_within(timeline, trainer, segments)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("size_bytes") >= 0)["size_bytes"]
     return InputFacts(
-        exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
+        exposed_share=unseen
+        or _scale(queue_wait, 1 - hidden_frac)
+        or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
         blocked_growth=measure_growth(fetch_table(timeline, trainer), "samples"),
@@ -201,13 +205,20 @@ def _batches_within(timeline: Timeline, trainer: Trainer, segments: StepSegments
     )
 
 
-def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
+def _scale(share: Signal | None, factor: float) -> Signal | None:
+    if not isinstance(share, Reading) or factor == 1:
+        return share
+    low, high = (None if end is None else end * factor for end in (share.low, share.high))
+    return msgspec.structs.replace(share, value=share.value * factor, low=low, high=high)
+
+
+def _unseen_wait(timeline: Timeline, trainer: Trainer, *, is_sampled: bool) -> Missing | None:
     """Why the training thread's waiting cannot be seen, if it cannot."""
     failed = find_failed_hook(timeline)
     if failed is not None:
         return Missing(reason=f"{failed.what} failed: {failed.why}")
-    if not trainer.train_sources:
-        return Missing(reason="no DataLoader feeds the steps")
+    if not trainer.train_sources and not is_sampled:
+        return Missing(reason="no source of batches was seen to feed the steps")
     return None
 
 
