@@ -129,6 +129,11 @@ class Stacks:
         self._is_over = False
         self._blind: list[Blind] = []
         self._sources = Sources()
+        self._budget_share = BUDGET_SHARE
+
+    def spend_more(self, core_share: float) -> None:
+        """A job that has no hooks tells more by its stacks: a larger share of a core for them."""
+        self._budget_share = core_share
 
     @property
     def pids(self) -> frozenset[int]:
@@ -169,7 +174,7 @@ class Stacks:
             return
         if self._first_ns is None:
             self._first_ns = now_ns + FIRST_DELAY_NS
-        budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
+        budget_s = BUDGET_FIRST_S + self._budget_share * (now_ns - self._first_ns) / _NS
         spent_s = self._spent_s - self._spent_idly_s
         is_too_much = self._has_started and spent_s + self._price_s > budget_s
         if now_ns < self._first_ns or is_too_much:

@@ -88,7 +88,8 @@ def measure(
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
-    carried = measure_carry(segments)
+    is_estimate = timeline.run.attached is not None
+    carried = 0.0 if is_estimate else measure_carry(segments)
     most_idle = _most_idle(demands, segments, is_queued=carried > 0)
     hidden = measure_hidden(
         trainer,
@@ -98,6 +99,7 @@ def measure(
         is_fed=keeps_up(timeline, trainer, segments, fetches),
         most_idle=most_idle,
         carried=carried,
+        is_estimate=is_estimate,
     )
     compute = measure_compute(timeline, trainer, segments, loop_lines, side.paced_share)
     own = find_own_code(timeline, trainer, segments, feeders.asking)
