@@ -188,8 +188,9 @@ class StepStats(Struct, frozen=True, kw_only=True):
     of an imported one: from a step's start to the next."""
     p50: float | None = None
     p95: float | None = None
-    kind: Literal["train", "batch"] = "train"
-    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer."""
+    kind: Literal["train", "batch", "time"] = "train"
+    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer. time:
+    a second, in jobs with neither."""
     samples_per_s: float | None = None
 
 
