@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _WORDS = (
     ("of training time is spent waiting for data", "of the time goes to preparing data"),
+    ("of training time is spent waiting for results", "of the time is spent waiting for results"),
     ("of training time is spent waiting while", "of the time is lost while"),
     ("of training time is spent waiting for", "of the time goes to"),
     ("training time", "the time"),

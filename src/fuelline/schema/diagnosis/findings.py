@@ -44,10 +44,11 @@ Stage = Literal[
     "compute",
     "sync",
     "pause",
+    "write",
 ]
 """The station of the assembly line that the accelerator waits for; compute if it does not wait.
 fetch: whoever prepares samples is blocked, though not in reading: asleep, or waiting for a service
-or for another process."""
+or for another process. write: of what a job produces that trains nothing."""
 
 Limit = Literal[
     "bandwidth",
