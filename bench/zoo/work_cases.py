@@ -6,7 +6,7 @@ libraries from PyPI.
 
 from bench.zoo.case import HEALTHY, Case, Pair
 from bench.zoo.faults.groups import Hogs, OneCore, Quota
-from bench.zoo.faults.mounts import SlowMount
+from bench.zoo.faults.mounts import SlowMount, SlowOut
 from bench.zoo.faults.preload import SlowReads
 
 INGEST = "ingest"
@@ -102,19 +102,21 @@ WORK_CASES = [
         why_two=PARSER,
     ),
     Case(
-        name="work-write-fsync",
-        sentence="Every result is a small file of its own, and flushed to the disk.",
+        name="work-write-mount",
+        sentence="Every result is a small file on a mount where writing takes 20 ms.",
         job=INGEST,
         data="files",
-        args="--parser bytes --store fsync",
+        args="--parser bytes --store files",
+        fault=SlowOut(write_ms=20),
         truth=(("write", "latency"),),
     ),
     Case(
-        name="work-write-sqlite",
-        sentence="Every result is committed to SQLite by itself.",
+        name="work-write-log",
+        sentence="Results go line by line, each flushed, to a file on that mount.",
         job=INGEST,
         data="files",
-        args="--parser bytes --store sqlite",
+        args="--parser bytes --store log",
+        fault=SlowOut(write_ms=20),
         truth=(("write", "latency"),),
     ),
     Case(

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import re
 import socket
-import sqlite3
 import sys
 import tempfile
 import threading
@@ -104,28 +103,19 @@ class Store:
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
         self.number = 0
-        if kind == "sqlite":
-            self.base = sqlite3.connect(folder / "store.db")
-            self.base.execute("create table results (name text, value text)")
+        self.log = (folder / "results.jsonl").open("w") if kind == "log" else None
 
     def write(self, name: str, values: list[float]) -> None:
         """Keep the results of one document."""
         if self.kind == "none":
             return
-        text = json.dumps(values)
-        if self.kind == "sqlite":
-            for value in values:
-                self.base.execute("insert into results values (?, ?)", (name, str(value)))
-                self.base.commit()
+        text = json.dumps([name, *values])
+        if self.log is not None:
+            self.log.write(text + "\n")
+            self.log.flush()
             return
-        for _ in values:
-            self.number += 1
-            path = self.folder / f"{self.number:07}.json"
-            with path.open("w") as file:
-                file.write(text)
-                if self.kind == "fsync":
-                    file.flush()
-                    os.fsync(file.fileno())
+        self.number += 1
+        (self.folder / f"{self.number:07}.json").write_text(text)
 
 
 def serve(port_of: "multiprocessing.Queue[int]", answer_s: float) -> None:
@@ -162,7 +152,7 @@ def documents(args: argparse.Namespace, until: float) -> Iterator[Path]:
 def run(args: argparse.Namespace) -> tuple[int, float]:
     """Documents done, and seconds in the model."""
     until = time.monotonic() + args.seconds
-    with tempfile.TemporaryDirectory(dir=args.out) as folder:
+    with tempfile.TemporaryDirectory(dir=args.out, ignore_cleanup_errors=True) as folder:
         store = Store(args.store, Path(folder))
         embedder = Embedder(args.width, args.layers) if args.layers else None
         client = None
@@ -213,14 +203,14 @@ def main() -> None:
     """Work for the set time, then give the account."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--out", type=Path, default=os.environ.get("ZOO_OUT"))
     parser.add_argument("--pdfs", type=int, default=0, help="make as many documents first")
     parser.add_argument("--pages", type=int, default=3)
     parser.add_argument("--parser", choices=("pypdf", "pymupdf", "bytes"), default="pypdf")
     parser.add_argument("--times", type=int, default=1, help="tokenise so often")
     parser.add_argument("--pool", choices=("none", "threads", "processes"), default="none")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--store", choices=("none", "files", "fsync", "sqlite"), default="none")
+    parser.add_argument("--store", choices=("none", "files", "log"), default="none")
     parser.add_argument("--service-ms", type=float, default=0.0)
     parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--width", type=int, default=512)

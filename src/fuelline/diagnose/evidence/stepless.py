@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline.schema.readings import Reading
+
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Finding
 
@@ -39,7 +41,7 @@ def speak_of_time(finding: Finding) -> Finding:
         evidence=[
             msgspec.structs.replace(each, what=_said(each.what))
             for each in finding.evidence
-            if each.signal is None or each.signal.origin != _PER_BATCH
+            if not (isinstance(each.signal, Reading) and each.signal.origin == _PER_BATCH)
         ],
         remedies=[
             msgspec.structs.replace(
