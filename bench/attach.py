@@ -104,7 +104,9 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
         f"{right} of {len(rows)} cases right, {unsure} cannot tell, "
         f"{len(rows) - right - unsure} wrong, {alarms} false alarms on healthy ones. Waiting for "
         f"input against the job's own timer: median {statistics.median(off):.1%} off, largest "
-        f"{max(off):.1%}." if off else "",
+        f"{max(off):.1%}."
+        if off
+        else "",
         "",
         "| case | said | truth | | wait | by its timer |",
         "|---|---|---|---|---|---|",
