@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, risk_of
 from fuelline.schema.readings import Missing, Reading, value_of
@@ -23,6 +25,7 @@ from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
 
 if TYPE_CHECKING:
+    from fuelline.schema.readings import Signal
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
@@ -154,9 +157,27 @@ def _whole_job(fit: Fit, choice: _Choice) -> float | None:
     changed = change(fit, question)
     if isinstance(changed, Missing):
         return None
-    demands = fit.facts.demands
-    starts = 1 / max(1, demands.batches) if demands.is_whole_job else 0.0
-    return run(changed.pipe).batch_s + choice.workers * fit.pipe.start_s * starts
+    return run(changed.pipe).batch_s + _first_start(fit, choice.workers)
+
+
+def _first_start(fit: Fit, workers: int) -> float:
+    """Seconds that it adds to each batch of the job, where the job's end is known."""
+    batches = fit.facts.demands.job_batches
+    return workers * fit.pipe.start_s / batches if batches else 0.0
+
+
+def over_job(fit: Fit, gain: Signal, workers: int | None) -> Signal:
+    """A gain in the steps as one of the whole job, which starts these workers at first."""
+    if isinstance(gain, Missing):
+        return gain
+    now_s = fit.batch_s + _first_start(fit, fit.pipe.workers)
+    start_s = _first_start(fit, fit.pipe.workers if workers is None else workers)
+
+    def whole(each: float | None) -> float | None:
+        return now_s / (fit.batch_s / each + start_s) if each else each
+
+    value = whole(gain.value) or gain.value
+    return msgspec.structs.replace(gain, value=value, low=whole(gain.low), high=whole(gain.high))
 
 
 def _has_epochs(fit: Fit) -> bool:
