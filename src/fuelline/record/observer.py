@@ -62,16 +62,16 @@ class Observer:
         self._mounts = MountTable()
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit(), own_pid=os.getpid())
-        self._phases = Phases(run_dir / "spool")
+        self._phases = self._make_phases(run_dir)
         self._links = NamespaceLinks()
         descriptors = Descriptors(self._places, self._mounts)
-        resolver = Resolver(descriptors)
-        self._threads = ThreadStates(self._tree, self._phases, resolver)
+        self._resolver = Resolver(descriptors)
+        self._threads = self._make_threads()
         self._clocks = Clocks(self._tree)
         has_nfs = any(mount.fstype.startswith("nfs") for mount in self._mounts.mounts)
         self._host = HostCounters(allowed_cpus(root_pid), has_nfs=has_nfs)
         self._cgroup = GroupCounters()
-        self._others = Others(self._tree, resolver, descriptors)
+        self._others = Others(self._tree, self._resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
         self._devices = Devices()
         self._limits: Limits | None = None
@@ -85,6 +85,12 @@ class Observer:
         """Whether the job may soon need our memory, where it would die with us for lack of it."""
         self.tasks = self._list_tasks()
         self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
+
+    def _make_phases(self, run_dir: Path) -> Phases:
+        return Phases(run_dir / "spool")
+
+    def _make_threads(self) -> ThreadStates:
+        return ThreadStates(self._tree, self._phases, self._resolver)
 
     def _list_tasks(self) -> list[Task]:
         """The rates, and shares of a core that add up to 0.47 % at worst."""
@@ -199,8 +205,12 @@ class Observer:
             yield "others.write_bytes", self._others.write_bytes
 
     def _sample_others(self, now_ns: int) -> None:
-        own = frozenset({os.getpid(), os.getppid(), *self._stacks.pids})
+        own = frozenset({os.getpid(), os.getppid(), *self._list_helpers()})
         self._journal.add(self._others.sample(now_ns, own))
+
+    def _list_helpers(self) -> frozenset[int]:
+        """Processes that work for us now."""
+        return self._stacks.pids
 
     def _has_other_cores(self) -> bool:
         """Whether it was bound to other cores; libraries do so for a moment while they load."""

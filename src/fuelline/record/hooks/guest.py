@@ -56,11 +56,19 @@ class HookThread(threading.local):
     pinning = False
     scaling = False
     """In a gradient scaler's step, which reads values itself."""
+    exchanging = False
+    """In a call that sends several tensors, each of which is sent by a call of its own."""
+    is_waited_for: bool | None = None
+    """In a functional collective: whether it has waited for its result itself; else None."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
         is_tight = 0 <= limit < SPARE_DESCRIPTORS
         self.clock = ThreadClockReader(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
+
+
+def _always() -> bool:
+    return True
 
 
 class Guest:
@@ -82,10 +90,20 @@ class Guest:
         """Threads in backward."""
         self.hook_states: list[QuickCalls] = []
         """Of the quick hooks: a new trainer is inside none of them."""
+        self.is_fed = False
+        """Whether a loader with hooks of its own gives batches: then no other wait is for one."""
+        self.is_at_wait_point = False
+        """Whether the trainer is in a wait of Python's own library."""
+        self.steps = 0
+        """Steps so far, of all optimizers and the like."""
+        self.is_learning: Callable[[], bool] = _always
+        """Whether a batch that is taken now is probably one to train with."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self.device_clock: Any = None
         """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.rank_groups: Any = None
+        """What counts collectives, for all hooks on them."""
         self.meet_device: Callable[[], None] | None = None
         """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True
@@ -107,6 +125,7 @@ class Guest:
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""
         """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
+        self.is_fed = self.is_at_wait_point = False
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()

@@ -36,6 +36,8 @@ from fuelline.schema.run.samples import Blind, SourceLine, StackSample
 
 SAMPLES_PER_S = 25
 """A run of a quarter of a minute has one burst or two: they separate decode from transform."""
+ALONE_PER_S = 50
+"""Where there are no workers: the trainer's stacks then say how long it makes batches itself."""
 BURST_S = 2
 MAX_PROCESSES = 4
 MAX_TRAINERS = 1
@@ -92,10 +94,16 @@ class Stacks:
         self._spent_before_s = 0.0
         self._spent_idly_s = 0.0
         self._is_training = False
+        self._has_started = True
         self._failures = 0
         self._is_over = False
         self._blind: list[Blind] = []
         self._sources = Sources()
+        self._budget_share = BUDGET_SHARE
+
+    def spend_more(self, core_share: float) -> None:
+        """A job that has no hooks tells more by its stacks: a larger share of a core for them."""
+        self._budget_share = core_share
 
     @property
     def pids(self) -> frozenset[int]:
@@ -108,6 +116,7 @@ class Stacks:
             self._is_training = True
             self._first_ns = now_ns + FIRST_DELAY_NS
             self._spent_idly_s = self._spent_s
+            self._has_started = False
 
     def start_if_due(self, now_ns: int, trainers: list[int], workers: list[int]) -> None:
         """Begin a burst over trainers and the next few workers, if it is time."""
@@ -115,13 +124,16 @@ class Stacks:
             return
         if self._first_ns is None:
             self._first_ns = now_ns + FIRST_DELAY_NS
-        budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
+        budget_s = BUDGET_FIRST_S + self._budget_share * (now_ns - self._first_ns) / _NS
         spent_s = self._spent_s - self._spent_idly_s
-        if now_ns < self._first_ns or spent_s + self._price_s > budget_s:
-            return
+        is_too_much = self._has_started and spent_s + self._price_s > budget_s
+        if now_ns < self._first_ns or is_too_much:
+            return  # one burst a job there is, whatever a crowded machine makes of its price
         self._spent_before_s = self._spent_s
+        self._has_started = True
+        per_s = SAMPLES_PER_S if workers else ALONE_PER_S
         for pid in self._choose(trainers, workers):
-            self._start(pid, now_ns)
+            self._start(pid, now_ns, per_s)
 
     def collect(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """The stacks of bursts that have ended."""
@@ -152,7 +164,7 @@ class Stacks:
         self._turn += MAX_PROCESSES
         return chosen
 
-    def _start(self, pid: int, now_ns: int) -> None:
+    def _start(self, pid: int, now_ns: int, per_s: int) -> None:
         if self._binary is None:
             self._give_up("py-spy is not installed beside this interpreter")
             return
@@ -161,7 +173,7 @@ class Stacks:
             made.append(output_fd := make_memory("stacks"))
             made.append(errors_fd := make_memory("errors"))
             process = subprocess.Popen(
-                [*_command(self._binary, pid), "--output", f"/proc/self/fd/{output_fd}"],
+                [*_command(self._binary, pid, per_s), "--output", f"/proc/self/fd/{output_fd}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors_fd,
@@ -219,8 +231,8 @@ def _rotate(pids: list[int], turn: int, count: int) -> list[int]:
     return [pids[(turn + step) % len(pids)] for step in range(min(count, len(pids)))]
 
 
-def _command(binary: str, pid: int) -> list[str]:
-    rates = ["--rate", str(SAMPLES_PER_S), "--duration", str(BURST_S)]
+def _command(binary: str, pid: int, per_s: int) -> list[str]:
+    rates = ["--rate", str(per_s), "--duration", str(BURST_S)]
     shape = ["--format", "raw", "--threads", "--idle", "--full-filenames"]
     return [binary, "record", "--nonblocking", "--pid", str(pid), *rates, *shape]
 

@@ -23,7 +23,7 @@ from fuelline.report.diagnosis.drawn import (
 from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
-from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, title_of
+from fuelline.report.diagnosis.words import PART_WORDS, TIER_WORDS, WAITING_PARTS, title_of
 from fuelline.report.document import (
     Bar,
     Bars,
@@ -131,6 +131,8 @@ def _run_line(diagnosis: Diagnosis) -> str:
     parts = [shlex.join(words)]
     if run.seconds is not None:
         parts.append(duration(run.seconds))
+    if run.tier:
+        parts.append(f"attached to while it ran, tier {run.tier}: {TIER_WORDS[run.tier]}")
     if run.exit_code:
         parts.append(
             f"ended with {'signal ' if run.exit_code < 0 else 'exit code '}{abs(run.exit_code)}"

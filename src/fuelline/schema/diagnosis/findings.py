@@ -210,6 +210,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     seconds: float | None
     path: str = ""
+    tier: Literal["", "T0", "T1", "T2"] = ""
+    """How a job was looked at that ran already: by its thread states and counters (T0), its stacks
+    as well (T1), or hooks (T2); empty for a run that was recorded from its start."""
 
 
 class LateRank(Struct, frozen=True, kw_only=True):

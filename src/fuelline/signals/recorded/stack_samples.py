@@ -37,6 +37,10 @@ _BACKWARD = re.compile(r"/torch/autograd/(__init__|graph)\.py")
 _MODULE = "/torch/nn/modules/module.py"
 _GRAPH = re.compile(r"/tensorflow/python/(eager|framework)/|/keras/src/(layers|ops)/")
 """TensorFlow computes, be it a graph or one operation: the model, whichever way it is called."""
+WAITING_FILE = re.compile(
+    r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
+)
+"""Python's own library, where a thread waits for another thread or process."""
 _CALLS = re.compile(r"^(Module\.)?_(wrapped_)?call_impl$")
 """Of a module; its other functions, such as load_state_dict, are no forward pass."""
 

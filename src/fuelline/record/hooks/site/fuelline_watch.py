@@ -29,11 +29,11 @@ class Watcher:
     def __init__(self, run_dir: str, part: str = "hooks") -> None:
         self._run_dir = run_dir
         self._part = part
-        self._actions: dict[str, Callable[[], None]] = {}
+        self._actions: dict[str, list[Callable[[], None]]] = {}
 
     def watch(self, name: str, action: "Callable[[], None]") -> None:
         """Run `action` when the module has been imported: now, if it already is."""
-        self._actions[name] = action
+        self._actions.setdefault(name, []).append(action)
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
             self._act(name)
@@ -74,9 +74,10 @@ class Watcher:
         own["exec_module"] = exec_module
 
     def _act(self, name: str) -> None:
-        action = self._actions.pop(name, None)
-        if action is None:
-            return
+        for action in self._actions.pop(name, ()):
+            self._run(name, action)
+
+    def _run(self, name: str, action: "Callable[[], None]") -> None:
         try:
             action()
         except Exception as failure:  # noqa: BLE001 - the guard of this hook
