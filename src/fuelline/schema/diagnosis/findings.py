@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.start_up import StartLedger  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
 from fuelline.schema.parts import (
     DEVICE_PARTS,
@@ -345,3 +346,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """Of a recorded run whose device had timed events: where its time went; null for others."""
     energy: EnergyFacts | None = None
     """Of a recorded run: what accelerators and host drew; null for imported ones."""
+    start_up: StartLedger | None = None
+    """Of a recorded run: from the job's start to its first usual step; null where that was not
+    seen."""
