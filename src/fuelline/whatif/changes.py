@@ -26,8 +26,8 @@ RESET_S = 5e-3
 """Persistent workers at an epoch's turn: indices are sent again, the first fetch starts; measured
 on the zoo's short epochs (healthy-short-epochs) beside the fetch itself."""
 LOADER_S = 15e-6
-"""CPU time of a fetch that is torch's and the hooks' own, whatever the batch: 8 to 11 us for batches
-of one number or of two tensors on an AMD EPYC, hooks aside."""
+"""CPU time of a fetch that is torch's and the hooks' own, whatever the batch: 8 to 11 us for
+batches of one number or of two tensors on an AMD EPYC, hooks aside."""
 PINNED_GAIN = 0.5
 """Copies from pinned memory take about half the time of pageable ones (M. Harris, "How to Optimize
 Data Transfers in CUDA C/C++", NVIDIA 2012: 2.2 to 2.5 times the rate)."""
