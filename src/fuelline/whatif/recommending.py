@@ -13,8 +13,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
@@ -26,7 +24,6 @@ from fuelline.whatif.model import run
 from fuelline.whatif.pipelines import risk_of_settings, write_settings
 
 if TYPE_CHECKING:
-    from fuelline.schema.readings import Signal
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
@@ -168,20 +165,6 @@ def _first_start(fit: Fit, workers: int) -> float:
     """Seconds that it adds to each batch of the job, where the job's end is known."""
     batches = fit.facts.demands.job_batches
     return workers * fit.pipe.start_s / batches if batches else 0.0
-
-
-def over_job(fit: Fit, gain: Signal, workers: int | None) -> Signal:
-    """A gain in the steps as one of the whole job, which starts these workers at first."""
-    if isinstance(gain, Missing):
-        return gain
-    now_s = fit.batch_s + _first_start(fit, fit.pipe.workers)
-    start_s = _first_start(fit, fit.pipe.workers if workers is None else workers)
-
-    def whole(each: float | None) -> float | None:
-        return now_s / (fit.batch_s / each + start_s) if each else each
-
-    value = whole(gain.value) or gain.value
-    return msgspec.structs.replace(gain, value=value, low=whole(gain.low), high=whole(gain.high))
 
 
 def _has_epochs(fit: Fit) -> bool:

@@ -11,7 +11,7 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Setting
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
-from fuelline.whatif.recommending import find_most_workers, over_job, recommend
+from fuelline.whatif.recommending import find_most_workers, recommend
 
 if TYPE_CHECKING:
     from fuelline.schema.readings import Signal
@@ -100,5 +100,4 @@ def _predict(fit: Fit, settings: tuple[Setting, ...]) -> TrialSeed:
     )
     answer = forecast(fit, question)
     laws = [bound.speedup for bound in answer.bounds if bound.limit in _LAWS]
-    predicted = over_job(fit, answer.speedup, question.workers)  # as trials are measured
-    return TrialSeed(settings, predicted, min(laws, default=math.inf))
+    return TrialSeed(settings, answer.speedup, min(laws, default=math.inf))

@@ -67,16 +67,6 @@ def test_starting_workers_is_weighed_against_the_length_of_the_job() -> None:
     assert short_job.workers < long_job.workers
 
 
-def test_what_tune_measures_with_the_start_of_workers_is_predicted_with_it() -> None:
-    def predicted(batches: int) -> float:
-        seeds = seed_settings(fit(asleep(demands={"job_batches": batches})), 2.0)
-        (gain,) = (each.predicted for each in seeds if each.settings[0].value == 8)
-        assert isinstance(gain, Reading)
-        return gain.value
-
-    assert predicted(100) < predicted(100_000)
-
-
 def test_an_epoch_needs_no_more_workers_than_it_has_batches() -> None:
     demands = {"pause_seconds": {"epoch start": 0.03}, "pause_counts": {"epoch start": 100}}
     found = recommended(asleep(demands={**demands, "batches": 500}))
