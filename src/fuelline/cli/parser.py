@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "record": {
         "run": "record.run",
+        "attach": "record.attach",
         "watch": "record.watch",
         "import": "record.import_",
         "demo": "record.demo",

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.start_up import StartLedger  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
 from fuelline.schema.parts import (
     DEVICE_PARTS,
@@ -211,6 +212,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     seconds: float | None
     path: str = ""
+    tier: Literal["", "T0", "T1", "T2"] = ""
+    """How a job was looked at that ran already: by its thread states and counters (T0), its stacks
+    as well (T1), or hooks (T2); empty for a run that was recorded from its start."""
 
 
 class LateRank(Struct, frozen=True, kw_only=True):
@@ -351,3 +355,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     energy: EnergyFacts | None = None
     """Of a recorded run: what accelerators and host drew; null for imported ones."""
+    start_up: StartLedger | None = None
+    """Of a recorded run: from the job's start to its first usual step; null where that was not
+    seen."""
