@@ -12,12 +12,8 @@ verdict is judged as the zoo judges one that was recorded from the start. The jo
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import random
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -99,7 +95,9 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
     alarms = sum(row["alarm"] for row in rows)
     off = [abs(row["wait"] - row["true_wait"]) for row in rows if row["true_wait"] is not None]
     lines = [
-        f"### Attached in mid-run, {tier}, {seconds:.0f} s ({machine()}; other work shared the cores)",
+        f"### Attached in mid-run, {tier}, {seconds:.0f} s",
+        "",
+        f"{machine()}; other work shared the cores.",
         "",
         f"{right} of {len(rows)} cases right, {unsure} cannot tell, "
         f"{len(rows) - right - unsure} wrong, {alarms} false alarms on healthy ones. Waiting for "

@@ -30,6 +30,7 @@ GROUPS = {
         "export": "understand.export",
         "runs": "understand.runs",
         "serve": "understand.serve",
+        "mcp": "understand.mcp",
     },
     "fix": {
         "tune": "fix.tune",

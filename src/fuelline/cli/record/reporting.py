@@ -24,6 +24,8 @@ from fuelline.record.headroom import MemoryRoom
 from fuelline.record.launch import PASSED_ON, end_process, find_python, own_python, step_back
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fuelline.record.launch import Mask
 
 LONGEST_S = 600
@@ -61,16 +63,18 @@ class Reporter:
         part_of: Path | None,
         page: Path | None = None,
         is_quiet: bool = False,
+        trackers: Sequence[str] = (),
     ) -> None:
         """`name` is the word by which commands find the run; `mask` is what it starts with.
 
-        `page`: the file that is to show the report as well, or alone if it `is_quiet`.
+        `page`: the file that is to show the report as well, or alone if it `is_quiet`; `trackers`:
+        tools that are to have it, too.
         """
         self._name = name
         self._mask = {*mask, *PASSED_ON}  # what is sent to the whole group is for the job
         self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
         self._words += [str(part_of or ""), str(page.absolute() if page else "")]
-        self._words += ["quiet" if is_quiet else ""]
+        self._words += ["quiet" if is_quiet else "", *trackers]
         self._child: subprocess.Popen[bytes] | None = None
         self._room = MemoryRoom.find()
 
@@ -156,7 +160,7 @@ class Reporter:
 
 def main(words: list[str]) -> int:
     """The process itself; its exit code is 0 if whatever there was to say has been said."""
-    run_dir, name, price, part_of, page, quiet = words
+    run_dir, name, price, part_of, page, quiet, *trackers = words
     open_streams()
     _silence_libraries()
     _load_pipeline()
@@ -175,6 +179,8 @@ def main(words: list[str]) -> int:
             page=Path(page) if page else None,
             is_quiet=bool(quiet),
         )
+        for tool in trackers:
+            attach_run(tool, Path(run_dir), name, float(price) if price else None)
     flush_streams()
     return code
 
@@ -242,6 +248,18 @@ def report(
             f"recording is kept. `fuelline --debug diagnose {name}` shows more."
         )
     return 0
+
+
+def attach_run(tool: str, run_dir: Path, name: str, price: float | None) -> None:
+    """To the run that the job has in a tool; whatever goes wrong there is said, and no more."""
+    try:
+        from fuelline.tools import attach  # noqa: PLC0415 - few ask for it
+
+        say(f"attached: {attach(tool, None, run_dir, name=name, price=price)}")
+    except KeyboardInterrupt:
+        say(f"not attached to {tool}: it was interrupted.")
+    except BaseException as error:  # noqa: BLE001 - another project's code, at the job's end
+        say(f"not attached to {tool}: {error or type(error).__name__}")
 
 
 def close_part(part: Path) -> int:

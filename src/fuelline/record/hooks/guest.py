@@ -11,6 +11,7 @@ emptied the caches, and then calling a function costs more than what it does.
 import itertools
 import json
 import os
+import sys
 import threading
 import weakref
 from _thread import get_ident, get_native_id
@@ -26,7 +27,7 @@ from fuelline.schema.wire import Kind, Phase, tail
 if TYPE_CHECKING:
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Framework", "Guest", "HookThread"]
+__all__ = ["Framework", "Guest", "HookThread", "list_begun"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -48,6 +49,12 @@ class Framework(NamedTuple):
     """Files among them with signal handlers that raise: that is not ours to swallow."""
     is_tracing: Callable[[], bool]
     """Whether its compiler traces through the caller. Called at every step."""
+
+
+def list_begun() -> list[tuple[int, str]]:
+    """When Python was ready, and when the import of each package began, if anybody noted it."""
+    watch = sys.modules.get("fuelline_watch")
+    return list(getattr(watch, "BEGUN", ()))
 
 
 class HookThread(threading.local):

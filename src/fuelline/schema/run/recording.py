@@ -161,6 +161,8 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     ranks: Number | None = None
     backend: str = ""
     """What its ranks exchange data with, such as `nccl`; empty if it is not known."""
+    begun: list[tuple[Moment, str]] = []
+    """When Python was ready, and when the import of each package began, until training did."""
 
     @property
     def queues(self) -> bool:

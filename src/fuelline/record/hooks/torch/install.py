@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.guest import Guest, list_begun
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.waits import watch_waits
@@ -143,6 +143,7 @@ class Installation:
             "version": str(torch.__version__),
             "devices": None if _can_have_device() else 0,
             "python": sys.version.split()[0],
+            "begun": list_begun(),
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
             **more,
         }
