@@ -99,6 +99,8 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
         "",
         f"{machine()}; other work shared the cores.",
         "",
+        f"{machine()}; other work shared the cores.",
+        "",
         f"{right} of {len(rows)} cases right, {unsure} cannot tell, "
         f"{len(rows) - right - unsure} wrong, {alarms} false alarms on healthy ones. Waiting for "
         f"input against the job's own timer: median {statistics.median(off):.1%} off, largest "
