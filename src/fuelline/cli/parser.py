@@ -28,6 +28,7 @@ GROUPS = {
         "probe": "understand.probe",
         "export": "understand.export",
         "runs": "understand.runs",
+        "fleet": "understand.fleet",
         "serve": "understand.serve",
     },
     "fix": {
