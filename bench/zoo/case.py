@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from examples import make_data
 
 from bench.zoo.fault import NOTHING, Fault
+from bench.zoo.pace import core_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,8 @@ class Case:
     """For a straggler; a verdict without the right one is wrong."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Settings of the emulated device, where the fault is in them."""
+    paced: bool = False
+    """Whether work of the cores keeps the device waiting: then it is as fast as they are."""
     device: str = ""
     """`emu`: always on the device of bench/emu; else on the one that the zoo was asked for."""
 
@@ -84,6 +87,13 @@ class Case:
     def healthy(self) -> bool:
         """Whether this is a control, where any alarm is a false one."""
         return self.truth == (HEALTHY,)
+
+    @property
+    def device_time(self) -> float:
+        """Factor of the device's times; a control's device is never faster than it was set."""
+        if not self.paced and not self.healthy:
+            return 1.0
+        return max(1.0, core_time()) if self.healthy else core_time()
 
     def missing(self) -> str | None:
         """What this machine lacks to plant the fault; None if nothing."""

@@ -3,6 +3,7 @@
 Those of several ranks are in `rank_cases.py`, those that only a GPU shows in `gpu_cases.py`.
 The device's time is chosen against the job's own rate on two cores, so that a fault leaves the
 device waiting for a third of the time at least, and a control for less than three hundredths.
+Where that rate is set by cores (`paced`), the device's time follows their speed (`pace.py`).
 """
 
 from bench.zoo.case import DATA, HEALTHY, Case
@@ -171,6 +172,7 @@ PREPARE = [
         args="--workers 1 --batch 16 --sample-ms 0.6",
         truth=(("decode", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
     Case(
         name="decode-parallelism-arrays",
@@ -180,6 +182,7 @@ PREPARE = [
         args="--workers 1 --batch 8 --sample-ms 1.8",
         truth=(("decode", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
     Case(
         name="decode-parallelism-no-workers",
@@ -189,6 +192,7 @@ PREPARE = [
         args="--workers 0 --batch 16 --sample-ms 0.8",
         truth=(("decode", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
     Case(
         name="transform-parallelism-audio",
@@ -198,6 +202,7 @@ PREPARE = [
         args="--workers 1 --batch 4 --windows 512 --sample-ms 4",
         truth=(("transform", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
     Case(
         name="transform-parallelism-text",
@@ -207,6 +212,7 @@ PREPARE = [
         args="--workers 0 --batch 8 --ngrams 4 --sample-ms 1.5",
         truth=(("transform", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
     Case(
         name="decode-cores-quota",
@@ -216,6 +222,7 @@ PREPARE = [
         args="--workers 4 --batch 8 --sample-ms 1",
         fault=Quota(cores=0.6),
         truth=(("decode", "cores"),),
+        paced=True,
     ),
     Case(
         name="transform-cores-affinity",
@@ -225,6 +232,7 @@ PREPARE = [
         args="--workers 4 --batch 4 --windows 512 --sample-ms 4",
         fault=OneCore(),
         truth=(("transform", "cores"),),
+        paced=True,
     ),
     Case(
         name="decode-cores-hogs",
@@ -234,6 +242,7 @@ PREPARE = [
         args="--workers 4 --batch 8 --sample-ms 2.5",
         fault=Hogs(job_shares=700, hog_shares=2048),
         truth=(("decode", "cores"),),
+        paced=True,
     ),
     Case(
         name="transform-code-text",
@@ -243,6 +252,7 @@ PREPARE = [
         args="--workers 4 --batch 8 --ngrams 6 --sample-ms 1",
         truth=(("transform", "code"),),
         without="--ngrams 1",
+        paced=True,
     ),
     Case(
         name="transform-code-stream",
@@ -252,6 +262,7 @@ PREPARE = [
         args="--stream --workers 2 --batch 16 --ngrams 5 --sample-ms 0.8",
         truth=(("transform", "code"),),
         without="--ngrams 1",
+        paced=True,
     ),
     Case(
         name="transform-memory-copies",
@@ -279,6 +290,7 @@ PREPARE = [
         ambient=NarrowMemory(bytes_per_s=4000 * MB, neighbour=True),
         truth=(("transform", "parallelism"),),
         without="--workers 2",
+        paced=True,
     ),
 ]
 
@@ -317,6 +329,7 @@ HANDOFF = [
         args="--workers 2 --batch 16 --boxes 600 --sample-ms 0.6",
         truth=(("handoff", "code"),),
         without="--boxes 5",
+        paced=True,
     ),
     Case(
         name="collate-code-python",
@@ -325,6 +338,7 @@ HANDOFF = [
         args="--collate slow --workers 4 --batch 16 --boxes 4000 --sample-ms 1",
         truth=(("collate", "code"),),
         without="--boxes 50",
+        paced=True,
     ),
 ]
 
@@ -364,6 +378,7 @@ PAUSE = [
         args="--workers 2 --batch 16 --sample-ms 2 --pause checkpoint --every 5",
         truth=(("pause", "code"),),
         without="--pause none",
+        paced=True,
     ),
     Case(
         name="pause-validation",
@@ -373,6 +388,7 @@ PAUSE = [
         args="--workers 2 --batch 16 --sample-ms 2 --pause validation --every 5",
         truth=(("pause", "code"),),
         without="--pause none",
+        paced=True,
     ),
     Case(
         name="pause-logging",
@@ -382,6 +398,7 @@ PAUSE = [
         args="--workers 1 --batch 16 --sample-ms 2 --pause logging",
         truth=(("pause", "code"),),
         without="--pause none",
+        paced=True,
     ),
     Case(
         name="pause-garbage",
@@ -391,6 +408,7 @@ PAUSE = [
         args="--workers 0 --batch 16 --sample-ms 3 --pause garbage --every 2",
         truth=(("pause", "code"),),
         without="--pause none",
+        paced=True,
     ),
     Case(
         name="pause-worker-restart",
@@ -400,6 +418,7 @@ PAUSE = [
         args="--workers 2 --batch 8 --limit 80 --sample-ms 6 --init-tables 3000",
         truth=(("pause", "code"),),
         without="--persistent",
+        paced=True,
     ),
 ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench.zoo.fault import NotPlanted
 from bench.zoo.job import Account, JobError, run_job
+from bench.zoo.pace import core_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,7 @@ def _check_one(case: Case, device: str) -> bool:
     if missing:
         print(f"{case.name:32} not planted: needs {missing}")
         return False
+    core_time.cache_clear()
     try:
         planted = run_job(case, faulty=True, measure=True, device=device)
     except (NotPlanted, JobError) as reason:

@@ -60,6 +60,7 @@ def run_job(
     measures = {
         "ZOO_MEASURE": "1" if measure else "0",
         "ZOO_DEVICE": case.device or device,
+        "ZOO_DEVICE_TIME": f"{case.device_time:.3f}",
         **case.env,
     }
     with my_turn():

@@ -42,6 +42,7 @@ FOREIGN = {
     "plan/check/training.py": ("selective recompute",),  # likewise
     "plan/roofline/torch_device.py": ("model name",),  # a key in /proc/cpuinfo
     "record/samplers/stacks.py": ("not permitted", ": MainThread"),  # what py-spy writes
+    "signals/recorded/start_stages.py": ("<frozen importlib.",),  # as Python names its importer
 }
 """Words of others by the file that reads them; each is still used."""
 

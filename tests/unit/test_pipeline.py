@@ -71,7 +71,7 @@ def test_further_ranks_are_a_blindspot(run: Path) -> None:
 def test_steps_without_a_loader_forbid_a_verdict_of_health(run: Path) -> None:
     diagnosis = diagnosis_of(run, steps_without_a_loader())
     assert diagnosis.verdict.code is None
-    assert "no DataLoader feeds the steps" in diagnosis.verdict.reason
+    assert "no source of batches was seen" in diagnosis.verdict.reason
     assert "where the training data comes from" in hidden(diagnosis)
 
 

@@ -5,20 +5,26 @@ is the job's own account.
 """
 
 import argparse
+import contextlib
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
+
+keras: Any = import_module("tf_keras") if "--legacy" in sys.argv else tf.keras
 
 SIDE = 64
 
 
-class Device(tf.keras.layers.Layer):
+class Device(keras.layers.Layer):
     """Passes its input on after the time that a batch takes on the device."""
 
     def __init__(self, milliseconds: float) -> None:
@@ -33,7 +39,7 @@ class Device(tf.keras.layers.Layer):
             return tf.identity(inputs)
 
 
-class Deadline(tf.keras.callbacks.Callback):
+class Deadline(keras.callbacks.Callback):
     """Ends the training after a set time and counts its steps."""
 
     def __init__(self, seconds: float) -> None:
@@ -48,6 +54,11 @@ class Deadline(tf.keras.callbacks.Callback):
         self.steps += 1
         if self.elapsed() > self.seconds:
             self.model.stop_training = True
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        """The same of `predict`."""
+        self.on_train_batch_end(batch)
+        self.model.stop_predicting = self.elapsed() > self.seconds
 
     def elapsed(self) -> float:
         """Seconds since the first step."""
@@ -88,9 +99,45 @@ def generate(paths: list[str]) -> Iterator[tuple[np.ndarray, int]]:
             yield load_in_python(path.encode()), 1
 
 
-def make_dataset(options: argparse.Namespace) -> tf.data.Dataset:
+class Pictures(getattr(keras.utils, "PyDataset", object)):  # type: ignore[misc]
+    """Batches in Python, as Keras's guide has it."""
+
+    def __init__(self, paths: list[str], options: argparse.Namespace) -> None:
+        several = options.source == "processes"
+        super().__init__(
+            workers=options.workers, use_multiprocessing=several, max_queue_size=2 * options.workers
+        )
+        self.paths, self.options = paths, options
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        size = self.options.batch
+        chosen = [self.paths[(number * size + at) % len(self.paths)] for at in range(size)]
+        if self.options.nap_ms:
+            time.sleep(self.options.nap_ms / 1000)  # a service that answers late
+        return np.stack([self.load(path) for path in chosen]), np.ones(size, np.float32)
+
+    def load(self, path: str) -> np.ndarray:
+        """One picture; Pillow decodes without Python's lock."""
+        if self.options.map == "python":
+            return load_in_python(path.encode())
+        with Image.open(path) as picture:
+            return np.asarray(picture.convert("RGB").resize((SIDE, SIDE)), np.float32) / 255
+
+
+def make_dataset(options: argparse.Namespace) -> Any:
     """The pipeline that the case asks for."""
     paths = [str(path) for path in sorted(options.data.rglob("*.jpg"))]
+    if options.source in {"threads", "processes"}:
+        return Pictures(paths, options)
+    if options.source == "directory":
+        pictures = keras.utils.image_dataset_from_directory(
+            options.data, labels=None, image_size=(SIDE, SIDE), batch_size=options.batch, seed=1,
+            verbose=False,
+        )  # fmt: skip
+        return pictures.map(lambda batch: (batch / 255.0, tf.ones(tf.shape(batch)[0]))).repeat()
     if options.map == "generator":
         kinds = (tf.TensorSpec((SIDE, SIDE, 3), tf.float32), tf.TensorSpec((), tf.int32))
         dataset = tf.data.Dataset.from_generator(lambda: generate(paths), output_signature=kinds)
@@ -108,31 +155,35 @@ def make_dataset(options: argparse.Namespace) -> tf.data.Dataset:
     return dataset.with_options(settings)
 
 
-def make_model(options: argparse.Namespace) -> tf.keras.Model:
+def make_model(options: argparse.Namespace) -> keras.Model:
     """Small, so that the pause is what a step takes."""
-    layers = [Device(options.step_ms), tf.keras.layers.Flatten()]
-    model = tf.keras.Sequential([tf.keras.layers.Input((SIDE, SIDE, 3)), *layers])
-    model.add(tf.keras.layers.Dense(options.width))
-    model.add(tf.keras.layers.Dense(1))
+    layers = [Device(options.step_ms), keras.layers.Flatten()]
+    model = keras.Sequential([keras.layers.InputLayer((SIDE, SIDE, 3)), *layers])
+    model.add(keras.layers.Dense(options.width))
+    model.add(keras.layers.Dense(1))
     return model
 
 
-def fit(model: tf.keras.Model, dataset: tf.data.Dataset, options: argparse.Namespace) -> Deadline:
+def fit(model: keras.Model, dataset: tf.data.Dataset, options: argparse.Namespace) -> Deadline:
     """Keras's own loop."""
     deadline = Deadline(options.seconds)
     callbacks: list[Any] = [deadline]
     with tempfile.TemporaryDirectory() as folder:
         if options.save_every:
             path = f"{folder}/model.keras"
-            callbacks.append(tf.keras.callbacks.ModelCheckpoint(path, save_freq=options.save_every))
+            callbacks.append(keras.callbacks.ModelCheckpoint(path, save_freq=options.save_every))
         model.compile("sgd", "mse", steps_per_execution=options.steps_per_execution)
+        if options.loop == "predict":
+            inputs = dataset.map(lambda pictures, _: pictures)
+            model.predict(inputs, steps=1_000_000, verbose=0, callbacks=[deadline])
+            return deadline
         model.fit(dataset, steps_per_epoch=1_000_000, epochs=1, verbose=0, callbacks=callbacks)
     return deadline
 
 
-def loop(model: tf.keras.Model, dataset: tf.data.Dataset, options: argparse.Namespace) -> Deadline:
+def loop(model: keras.Model, dataset: tf.data.Dataset, options: argparse.Namespace) -> Deadline:
     """A loop as it stands in TensorFlow's guide."""
-    deadline, optimizer = Deadline(options.seconds), tf.keras.optimizers.SGD()
+    deadline, optimizer = Deadline(options.seconds), keras.optimizers.SGD()
     deadline.set_model(model)
 
     @tf.function
@@ -156,7 +207,14 @@ def main() -> None:
     """Train and give account."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--loop", choices=("fit", "own"), default="fit")
+    parser.add_argument("--loop", choices=("fit", "own", "predict"), default="fit")
+    parser.add_argument(
+        "--source", choices=("dataset", "threads", "processes", "directory"), default="dataset"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="of a PyDataset")
+    parser.add_argument("--nap-ms", type=float, default=0.0, help="of each batch of a PyDataset")
+    parser.add_argument("--mirrored", action="store_true")
+    parser.add_argument("--legacy", action="store_true", help="tf_keras")
     parser.add_argument("--map", choices=(*FUNCTIONS, "generator"), default="plain")
     parser.add_argument("--serial", action="store_true")
     parser.add_argument("--no-prefetch", action="store_true")
@@ -167,8 +225,12 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
-    run = fit if options.loop == "fit" else loop
-    done = run(make_model(options), make_dataset(options), options)
+    run = loop if options.loop == "own" else fit
+    with contextlib.ExitStack() as scope:
+        if options.mirrored:
+            scope.enter_context(tf.distribute.MirroredStrategy().scope())
+        model = make_model(options)
+    done = run(model, make_dataset(options), options)
     steps = (done.steps - 1) * options.steps_per_execution
     account = {
         "steps": steps,

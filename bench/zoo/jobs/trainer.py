@@ -52,13 +52,15 @@ def train(
 ) -> None:
     """Train on the emulated device for the set time, epoch after epoch."""
     torch.set_num_threads(1)  # the little net is there to be real, not to keep cores busy
+    factor = float(os.environ.get("ZOO_DEVICE_TIME", "1"))
+    times_ms = args.fixed_ms * factor, args.sample_ms * factor
     if os.environ.get("ZOO_DEVICE") == "emu":
         from on_emu import EmuDevice, EmuNet
 
-        emulated = EmuDevice(args.fixed_ms, args.sample_ms)
+        emulated = EmuDevice(*times_ms)
         run(EmuNet(emulated), loader, args.seconds, after_step, emulated.busy_frac)
         return
-    device = Device(args.fixed_ms, args.sample_ms)
+    device = Device(*times_ms)
     run(Net(device), loader, args.seconds, after_step, device.busy_frac)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "record": {
         "run": "record.run",
+        "attach": "record.attach",
         "watch": "record.watch",
         "import": "record.import_",
         "demo": "record.demo",
@@ -30,6 +31,7 @@ GROUPS = {
         "runs": "understand.runs",
         "fleet": "understand.fleet",
         "serve": "understand.serve",
+        "mcp": "understand.mcp",
     },
     "fix": {
         "tune": "fix.tune",

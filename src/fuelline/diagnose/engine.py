@@ -14,6 +14,7 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.diagnose.evidence.network import unnamed_share
+from fuelline.diagnose.evidence.own_source import is_own_source
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.traces import judge
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
@@ -94,7 +95,7 @@ def _find_trier(facts: Facts) -> Literal["run --fix", "tune"] | None:
     loader = facts.loader
     if loader is None:
         return "run --fix"
-    if loader.style == "iterable":
+    if loader.style == "iterable" or is_own_source(loader):
         return None
     has_one_epoch = not facts.demands.pause_counts.get("epoch start")
     is_out_of_reach = loader.num_workers == 0 and has_one_epoch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
+from fuelline.diagnose.start_up import shorten_start_up
 from fuelline.fix.remedies import propose_settings
 from fuelline.ingest import (
     Hosts,
@@ -35,6 +36,7 @@ from fuelline.signals import (
 from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
 from fuelline.signals.recorded.picture import picture_run
+from fuelline.signals.recorded.start_up import measure_start_up
 from fuelline.signals.recorded.work import measure_work
 from fuelline.store.probes import find_probe
 from fuelline.timeline.device_marks import cut_by_device
@@ -88,8 +90,12 @@ def diagnose_recording(
     if waiting is not None:
         facts = with_waiting(facts, waiting)
     found = diagnose(facts, summary, blindspots, price)
+    started = measure_start_up(timeline, trainer, judged.segments)
     proposed = msgspec.structs.replace(
-        found, settings=propose_settings(facts), fixed=fixed.effect if fixed is not None else None
+        found,
+        settings=propose_settings(facts),
+        fixed=fixed.effect if fixed is not None else None,
+        start_up=None if started is None else shorten_start_up(started, facts.loader),
     )
     return value_remedies(proposed, fit(facts), fixed.recommended if fixed is not None else None)
 

@@ -96,6 +96,7 @@ class Listed(msgspec.Struct):
     ended_ns: Moment | None = None
     exit_code: Number | None = None
     launcher_pid: Number | None = None
+    attached: msgspec.Raw | None = None
 
 
 class _ListedManifest(msgspec.Struct):
@@ -151,6 +152,8 @@ def _find_state(run: Listed) -> Literal["running", "ok", "failed", "unfinished",
         return "imported"
     if run.exit_code is not None:
         return "failed" if run.exit_code else "ok"
+    if run.attached is not None and run.ended_ns is not None:
+        return "ok"
     return "running" if is_running(run) else "unfinished"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.events import crews, learning_events, worker_starts
+from fuelline.timeline.events import crews, fetches, learning_events, worker_starts
 
 if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
@@ -46,7 +46,12 @@ class Trainer:
 
 def find_trainers(timeline: Timeline) -> list[Trainer]:
     """Every process that ran optimizer steps, else that took batches; by rank, then by steps."""
-    workers, crew = worker_starts(timeline), crews(timeline)
+    workers = worker_starts(timeline)
+    makers = fetches(timeline, pl.lit(value=True)).select("pid", member="tid").unique()
+    crew = crews(timeline).join(
+        makers.with_columns(fetches=pl.lit(value=True)), on=["pid", "member"], how="left"
+    )
+    crew = crew.with_columns(pl.col("fetches").fill_null(value=False))
     in_workers = pl.col("pid").is_in(workers["worker_pid"].unique().implode())
     own = learning_events(timeline, ~in_workers)
     ranks = {facts.pid: facts.rank for facts in timeline.processes}
@@ -97,10 +102,18 @@ def _describe(
         workers=started["worker"].n_unique(),
         reader_tid=int(reader),  # type: ignore[arg-type]
         rank=rank,
-        crew_tids=tuple(
-            crew.filter(pl.col("source_id").is_in(sources))["member"].unique().sort().to_list()
-        ),
+        crew_tids=() if started.height else _crew_of(crew, sources),
     )
+
+
+def _crew_of(crew: pl.DataFrame, sources: list[int]) -> tuple[int, ...]:
+    """Threads that prepare batches: those that were seen in fetches, if any were.
+
+    Others then only hand them on, as all threads do where processes prepare them.
+    """
+    members = crew.filter(pl.col("source_id").is_in(sources))
+    makers = members.filter("fetches")
+    return tuple((makers if makers.height else members)["member"].unique().sort().to_list())
 
 
 def _training_sources(mine: pl.DataFrame) -> list[int]:

@@ -15,6 +15,7 @@ from fuelline.schema.readings import Missing, Reading, Signal, at_least, value_o
 from fuelline.schema.student import DEVIATIONS
 from fuelline.whatif.model import Pipeline, consume, run
 from fuelline.whatif.network import MOST_CUSTOMERS
+from fuelline.whatif.pipelines import TF_DATA, find_unlike, is_on_demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,8 +120,9 @@ def fit(facts: Facts) -> Fit | Missing:
 def _needed(facts: Facts) -> Missing | None:
     """The first thing that no prediction can do without."""
     demands, loader = facts.demands, facts.loader
-    if loader is not None and loader.framework:
-        return Missing(reason=f"the pipeline model does not cover {loader.framework} yet")
+    unlike = find_unlike(facts)
+    if unlike:
+        return Missing(reason=unlike)
     if loader is None or loader.num_workers is None:
         return Missing(reason="no DataLoader whose settings were seen feeds the steps")
     if loader.num_workers > MOST_CUSTOMERS:
@@ -155,14 +157,14 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
     epochs = demands.pause_counts.get("epoch start", 0)
     pipe = Pipeline(
         workers=workers,
-        prefetch=loader.prefetch_factor or DEFAULT_PREFETCH,
+        prefetch=0 if is_on_demand(loader) else loader.prefetch_factor or DEFAULT_PREFETCH,
         batch_samples=value_of(facts.compute.batch_samples) or float(loader.batch_size or 1),
         cpu_s=_value(demands.fetch_cpu_seconds),
         read_s=alone * blocked * (read_frac or 0.0),
         metadata_s=alone * blocked * (metadata_frac or 0.0),
         idle_s=idle_s * in_flight**-queueing,
-        handoff_s=value_of(demands.handoff_seconds) or HANDOFF_S,
-        take_s=value_of(demands.take_seconds) or TAKE_S,
+        handoff_s=_or(value_of(demands.handoff_seconds), HANDOFF_S),
+        take_s=_or(value_of(demands.take_seconds), TAKE_S),
         host_s=_value(demands.host_seconds),
         host_cpu_s=_value(demands.host_seconds) * _or(value_of(demands.host_cpu_frac), 1.0),
         loop_s=value_of(demands.loop_seconds) or 0.0,
@@ -181,7 +183,9 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         pauses={part: s for part, s in demands.pause_seconds.items() if s > 0},
         epoch_batches=demands.batches / epochs if epochs else math.inf,
         persistent=bool(loader.persistent_workers),
-        start_s=max(START_S, value_of(demands.start_seconds) or 0.0),
+        start_s=0.0
+        if loader.framework == TF_DATA
+        else max(START_S, value_of(demands.start_seconds) or 0.0),
         ranks=ranks,
         storage_most=_most_at_once(facts) if not elasticity else math.inf,
         memory_s=_least_memory_seconds(facts),

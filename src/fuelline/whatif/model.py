@@ -44,6 +44,7 @@ class Pipeline:
 
     workers: int
     prefetch: int
+    """Batches that a worker makes ahead; 0: it begins when one is asked for."""
     batch_samples: float
     cpu_s: float
     """On a core, in the fetch."""
@@ -144,6 +145,9 @@ def _flow(pipe: Pipeline, consumer_s: float, bounds: dict[Limit, float]) -> tupl
     rate and the other way round.
     """
     rate = 1 / max(consumer_s, bounds["workers"], 1e-12)
+    if not pipe.prefetch:
+        input_s = supply(pipe, 1 / (consumer_s + bounds["workers"]))
+        return input_s, consumer_s + input_s
     known: dict[int, float] = {}
 
     def round_of(count: int) -> float:

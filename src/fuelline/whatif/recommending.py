@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, risk_of
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import amount, count, percent, size
 from fuelline.schema.worker_count import MOST_STRETCH, MOST_WORKERS, count_affordable
 from fuelline.whatif.changes import change, is_open, waits_unseen
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
+from fuelline.whatif.pipelines import risk_of_settings, write_settings
 
 if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
@@ -30,6 +31,8 @@ DENSE = 16
 """Every number of workers up to this one is asked for, then those an eighth apart."""
 _SPARE_MEMORY = 0.8
 """Of the memory that is free: the rest is for batches under way and for the job to grow."""
+AHEAD = 2
+"""Batches that are made ahead where none were."""
 _WASTED = 2
 """Fewer workers than the job has are recommended only where it has so many times too many: a
 prediction may err by a few per cent, and idle workers cost memory alone."""
@@ -66,6 +69,7 @@ def recommend(fit: Fit | Missing) -> Recommendation | Missing:
     answer = forecast(fit, question)
     return Recommendation(
         settings=settings,
+        written=write_settings(settings, fit.facts.loader),
         workers=chosen.workers,
         speedup=answer.speedup
         if settings
@@ -73,7 +77,7 @@ def recommend(fit: Fit | Missing) -> Recommendation | Missing:
         limit_words=answer.limit_words,
         why=_why(fit, chosen),
         cost=_cost(fit, chosen),
-        risk=risk_of(settings, fit.facts.loader),
+        risk=risk_of_settings(settings, fit.facts.loader),
     )
 
 
@@ -132,7 +136,7 @@ def _frugality(choice: _Choice) -> tuple[int, bool]:
 
 def _deepened(fit: Fit, choice: _Choice) -> _Choice:
     """With a longer queue, where fetches differ so much that it runs dry."""
-    deeper = replace(choice, prefetch=2 * choice.prefetch)
+    deeper = replace(choice, prefetch=2 * choice.prefetch or AHEAD)
     now_s, then_s = _whole_job(fit, choice), _whole_job(fit, deeper)
     if now_s is None or then_s is None or now_s < then_s * (1 + AS_GOOD):
         return choice
@@ -154,9 +158,13 @@ def _whole_job(fit: Fit, choice: _Choice) -> float | None:
     changed = change(fit, question)
     if isinstance(changed, Missing):
         return None
-    demands = fit.facts.demands
-    starts = 1 / max(1, demands.batches) if demands.is_whole_job else 0.0
-    return run(changed.pipe).batch_s + choice.workers * fit.pipe.start_s * starts
+    return run(changed.pipe).batch_s + _first_start(fit, choice.workers)
+
+
+def _first_start(fit: Fit, workers: int) -> float:
+    """Seconds that it adds to each batch of the job, where the job's end is known."""
+    batches = fit.facts.demands.job_batches
+    return workers * fit.pipe.start_s / batches if batches else 0.0
 
 
 def _has_epochs(fit: Fit) -> bool:

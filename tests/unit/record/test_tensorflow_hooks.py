@@ -114,10 +114,44 @@ def make_iterator(world: World) -> type:
     return OwnedIterator
 
 
+def make_tester(world: World, iterator_type: type) -> type:
+    """The part of a model that trains nothing."""
+
+    class Tester:
+        test_function: Any = None
+        predict_function: Any = None
+
+        def make_test_function(self) -> None:
+            def function(_iterator: object) -> str:
+                world.take()
+                world.clock.pass_ms(4)
+                return "score"
+
+            self.test_function = self.test_function or function
+
+        def make_predict_function(self) -> None:
+            self.predict_function = self.predict_function or (lambda _batch: "answer")
+
+        def evaluate(self, steps: int = 0) -> None:
+            self.make_test_function()
+            iterator = iterator_type(self)
+            for _ in range(steps):
+                self.test_function(iterator)
+                world.clock.pass_ms(1)
+            world.clock.pass_ms(30)
+
+        def predict(self, steps: int) -> list[str]:
+            self.make_predict_function()
+            iterator = iterator_type(self)
+            return [self.predict_function([next(iterator)]) for _ in range(steps)]
+
+    return Tester
+
+
 def make_trainer(world: World, iterator_type: type) -> type:
     """A model of Keras: 4 ms of computing a step, 1 ms between two."""
 
-    class TensorFlowTrainer:
+    class TensorFlowTrainer(make_tester(world, iterator_type)):  # type: ignore[misc]
         steps_per_execution = 1
         train_function: Any = None
 
@@ -129,9 +163,6 @@ def make_trainer(world: World, iterator_type: type) -> type:
                 return "loss"
 
             self.train_function = self.train_function or function
-
-        def evaluate(self) -> None:
-            world.clock.pass_ms(30)
 
         def fit(self, steps: int, validates: bool = False) -> list[str]:
             self.make_train_function()
@@ -310,6 +341,55 @@ def test_evaluation_is_a_pause_of_the_training(
     tf.Model().fit(3, validates=True)
     (pause,) = left_by(installed, tmp_path).of(Kind.PAUSE)
     assert (pause[1], pause[4]) == (30 * MS, PauseKind.VALIDATION)
+
+
+def test_evaluation_alone_is_the_work_itself(
+    installed: Any, tf: Any, world: World, tmp_path: Path
+) -> None:
+    tf.Model().evaluate(50)
+    left = left_by(installed, tmp_path)
+    assert left.steps == 0
+    assert not left.of(Kind.PAUSE)
+    assert waits_of(left)[:-1] == pytest.approx([8.0] * 49, abs=0.01)
+
+
+def test_prediction_takes_its_batches_in_python(
+    installed: Any, tf: Any, world: World, tmp_path: Path
+) -> None:
+    assert tf.Model().predict(3) == ["answer"] * 3
+    left = left_by(installed, tmp_path)
+    assert left.steps == 0
+    assert waits_of(left) == [8.0] * 3
+    assert not [text for text in left.texts.values() if b"step-hook" in text]
+
+
+def test_waits_for_python_are_what_lies_within_the_step(
+    installed: Any, tf: Any, world: World, tmp_path: Path
+) -> None:
+    """Batches that were made before the step was begun are not waited for."""
+    world.has_model = False
+    sources = sys.modules[f"{HOOKS}.sources"]
+    production = sources.Production({"loader": "keras.PyDataset", "num_workers": 2})
+    planted = [0.0, 3.0, 9.0, 0.0, 5.0]
+    installed.sources.start(production)
+    begun_ns = world.clock.now_ns
+
+    def function(_iterator: object) -> None:
+        world.wait_ms = planted[world.taken]
+        production.add(begun_ns, world.clock.now_ns + int(world.wait_ms * MS), 4)
+        world.take()
+        world.clock.pass_ms(4)
+
+    step = sys.modules[f"{HOOKS}.training"].Step(installed.guest, installed.sources, 1)
+    watched, iterator = step.wrap(function), tf.Iterator(tf.Model())
+    for _ in planted:
+        watched(iterator)
+        world.clock.pass_ms(1)
+    left = left_by(installed, tmp_path)
+    assert waits_of(left) == planted
+    assert {record[3] for record in left.of(Kind.WAIT)} == {4}
+    assert not [text for text in left.texts.values() if b"step-hook" in text]
+    assert any(b"keras.PyDataset" in text for text in left.texts.values())
 
 
 def test_everything_is_put_back(installed: Any, tf: Any) -> None:

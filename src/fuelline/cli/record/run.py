@@ -26,6 +26,7 @@ from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
 from fuelline.store.config import check_store, read_config
 from fuelline.store.runs import is_there, name_job, name_run, new_run_dir, note_run
+from fuelline.tools import TRACKERS, check_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +129,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="how long the store may delay the end of this command; what has not arrived by then "
         "is sent with the next run (default: 20s)",
     )
+    parser.add_argument(
+        "--report-to",
+        action="append",
+        default=[],
+        choices=sorted(TRACKERS),
+        help="when the job has ended, attach figures, verdict and page to the run that it has "
+        "there; repeatable (default: none)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -170,6 +179,7 @@ def act(options: argparse.Namespace) -> int:
     command = resolve_command(options.job)
     check_page(options.html)
     _check_store(options)
+    _check_trackers(options)
     try:
         run_dir = _choose_folder(options)
     except RefusedError as error:
@@ -236,10 +246,22 @@ def _check_store(options: argparse.Namespace) -> None:
     check_store(options.store, "--store")
 
 
+def _check_trackers(options: argparse.Namespace) -> None:
+    for tool in options.report_to:
+        check_tool(tool)
+    if options.report_to and options.node_rank is not None:
+        raise UsageError(
+            f"--report-to {options.report_to[0]} needs the whole run, and with --node-rank each "
+            "host has a part of it. Nothing was started. When all have ended: `fuelline export "
+            f"{options.run_dir} --{options.report_to[0]} ...`."
+        )
+
+
 def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
     part_of = options.run_dir if options.node_rank is not None else None
     store = options.store or read_config().fleet or ""
-    if options.quiet and part_of is None and options.html is None and not store:
+    asks_none = options.html is None and not options.report_to and not store
+    if options.quiet and part_of is None and asks_none:
         return None
     return Reporter(
         run_dir,
@@ -251,6 +273,7 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
         is_quiet=options.quiet,
         store=store,
         store_wait_s=options.store_wait,
+        trackers=options.report_to,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.evidence.tf_data import is_tf_data, more_calls, node_evidence
+from fuelline.diagnose.evidence.own_source import is_own_source, more_processes, name_own_crew
+from fuelline.diagnose.evidence.tf_data import is_pydataset, is_tf_data, more_calls, node_evidence
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
     count_workers,
@@ -125,6 +126,8 @@ def more_workers(facts: Facts) -> Remedy:
     """Enough to keep pace with the accelerator, as far as cores go."""
     if is_tf_data(facts.loader):
         return more_calls(facts)
+    if is_own_source(facts.loader):
+        return more_processes(facts)
     best, workers = count_workers(facts), workers_now(facts)
     allowed = value_of(facts.cores.allowed) or 1.0
     return Remedy(
@@ -140,7 +143,13 @@ def more_workers(facts: Facts) -> Remedy:
 
 def name_crew(loader: LoaderFacts | None) -> str:
     """Who prepares samples."""
+    if loader is not None and is_own_source(loader):
+        return name_own_crew(loader)
     workers = loader.num_workers if loader is not None else None
+    if is_pydataset(loader) and workers:
+        return (
+            "one worker of the PyDataset" if workers == 1 else f"{workers} workers of the PyDataset"
+        )
     if is_tf_data(loader) and workers:
         return "one thread of tf.data" if workers == 1 else f"{workers} threads of tf.data"
     if workers is None:

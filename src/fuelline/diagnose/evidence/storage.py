@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.evidence.own_source import is_own_source, more_threads
 from fuelline.diagnose.evidence.tf_data import (
     bigger_pool,
     is_tf_data,
@@ -109,13 +110,16 @@ def ask_storage(facts: Facts) -> list[Remedy]:
             by_fix=True,
         ),
     ]
-    return asked[:1] if is_tf_data(facts.loader) else asked
+    has_no_fix = is_tf_data(facts.loader) or is_own_source(facts.loader)
+    return asked[:1] if has_no_fix else asked
 
 
 def more_in_flight(facts: Facts) -> Remedy:
     """Waiting workers need no core: start more of them."""
     if is_tf_data(facts.loader):
         return bigger_pool(facts)
+    if is_own_source(facts.loader):
+        return more_threads(facts)
     workers = workers_now(facts)
     more = min(count_workers(facts), MOST_STRETCH * max(1, workers))
     return Remedy(

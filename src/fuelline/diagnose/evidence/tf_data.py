@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import count_workers, gain_of_workers, workers_now
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
@@ -18,14 +19,25 @@ if TYPE_CHECKING:
     from fuelline.schema.run.recording import LoaderFacts
 
 TF_DATA = "tf.data"
+PYDATASET = "keras.PyDataset"
 MOST_THREADS = 16
 """Of a pool that waits for storage: this many made 6.7 times as many batches on two cores; a thread
 that waits costs a stack."""
 
 
 def is_tf_data(loader: LoaderFacts | None) -> bool:
-    """Whether a tf.data pipeline feeds the steps."""
-    return loader is not None and loader.framework == TF_DATA
+    """Whether a tf.data pipeline feeds the steps, be it through one of Keras's own sources."""
+    return loader is not None and loader.framework in {TF_DATA, PYDATASET}
+
+
+def is_pydataset(loader: LoaderFacts | None) -> bool:
+    """Whether batches are made by a PyDataset of Keras."""
+    return loader is not None and loader.framework == PYDATASET
+
+
+def has_threads(loader: LoaderFacts | None) -> bool:
+    """Whether threads of the training process make the batches: they share Python's lock."""
+    return is_tf_data(loader) and loader is not None and loader.context != "processes"
 
 
 def node_evidence(facts: Facts) -> list[Evidence]:
@@ -38,8 +50,24 @@ def node_evidence(facts: Facts) -> list[Evidence]:
     return [Evidence(what=f"tf.data runs {' > '.join(names)}")] if names else []
 
 
-def leave_python() -> Remedy:
+def more_processes(facts: Facts) -> Remedy:
+    """Let more processes make batches of a PyDataset, each with an interpreter of its own."""
+    workers = count_workers(facts)
+    return Remedy(
+        setting=f"PyDataset(workers={workers}, use_multiprocessing=True)",
+        why="each process then makes a batch of its own while the others make theirs; threads "
+        "take turns at Python's lock",
+        applicability="unsafe",
+        risk="random numbers are drawn in each process anew; each needs memory",
+        at_most_speedup=gain_of_workers(facts.loader, workers),
+        question=WhatIf(workers=workers),
+    )
+
+
+def leave_python(facts: Facts) -> Remedy:
     """Python of the job's in the pipeline: one call at a time, whatever tf.data is told."""
+    if is_pydataset(facts.loader):
+        return more_processes(facts)
     return Remedy(
         setting="prepare samples with TensorFlow operations in dataset.map, instead of Python "
         "(a generator, tf.py_function, tf.numpy_function); or in processes: keras.utils.PyDataset "
@@ -59,8 +87,8 @@ def _is_generated(facts: Facts) -> bool:
 
 def more_calls(facts: Facts) -> Remedy:
     """Let a stage that computes run several calls at once."""
-    if facts.fetch_lines or _is_generated(facts):
-        return leave_python()
+    if facts.fetch_lines or _is_generated(facts) or is_pydataset(facts.loader):
+        return leave_python(facts)
     allowed = math.floor(value_of(facts.cores.allowed) or 1.0)
     calls = max(workers_now(facts) + 1, min(count_workers(facts), allowed))
     return Remedy(
@@ -70,13 +98,14 @@ def more_calls(facts: Facts) -> Remedy:
         applicability="unsafe",
         risk="random numbers that the function draws from TensorFlow come in another order",
         at_most_speedup=gain_of_workers(facts.loader, calls),
+        question=WhatIf(workers=calls),
     )
 
 
 def bigger_pool(facts: Facts) -> Remedy:
     """Let more calls wait for storage at once: they need threads, and no cores."""
-    if _is_generated(facts):
-        return leave_python()
+    if _is_generated(facts) or is_pydataset(facts.loader):
+        return leave_python(facts)
     tunable = any(node.tunable for node in facts.loader.nodes) if facts.loader else False
     threads = max(MOST_THREADS, workers_now(facts) + 1)
     calls = "" if tunable else "; dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)"
@@ -90,6 +119,7 @@ def bigger_pool(facts: Facts) -> Remedy:
         if tunable
         else "random numbers that the function draws from TensorFlow come in another order",
         at_most_speedup=gain_of_workers(facts.loader, threads),
+        question=WhatIf(workers=threads),
         cost=f"{threads - workers_now(facts)} more threads, and the batches that they prepare",
     )
 
@@ -103,6 +133,7 @@ def nearer_files() -> Remedy:
         "--packed of fuelline do not reach what TensorFlow reads by itself",
         applicability="display",
         cost="the data set's size in memory or on a local disk; the first epoch reads as before",
+        question=WhatIf(storage="warm"),
     )
 
 
@@ -114,6 +145,7 @@ def packed_files() -> Remedy:
         why="one open and sequential reads replace thousands of opens",
         applicability="display",
         cost="disk space for a second copy of the data set",
+        question=WhatIf(storage="packed"),
     )
 
 

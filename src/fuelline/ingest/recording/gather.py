@@ -51,6 +51,8 @@ _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
 """Processes that say why something of ours could not be put into them; a job of many says it once
 in each."""
+MOST_BEGUN = 1_000
+"""Imports of a process; hooks write a tenth of that."""
 _TOTALS = "totals over the whole run for that process"
 MOST_LOADERS = 5_000
 """Whose settings are kept, the first: a job may make a loader for every step."""
@@ -96,6 +98,7 @@ class _ProcessNote(msgspec.Struct):
     framework: str = ""
     version: str = ""
     threads: int | None = None
+    begun: list[tuple[int, str]] = []
 
 
 _NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RANK)
@@ -279,6 +282,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
             framework=note.framework,
             version=note.version,
             threads=note.threads,
+            begun=note.begun[:MOST_BEGUN],
             rank=rank[0],
             ranks=rank[1],
             backend=backend,

@@ -11,6 +11,7 @@ emptied the caches, and then calling a function costs more than what it does.
 import itertools
 import json
 import os
+import sys
 import threading
 import weakref
 from _thread import get_ident, get_native_id
@@ -26,7 +27,7 @@ from fuelline.schema.wire import Kind, Phase, tail
 if TYPE_CHECKING:
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Framework", "Guest", "HookThread"]
+__all__ = ["Framework", "Guest", "HookThread", "list_begun"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -50,17 +51,31 @@ class Framework(NamedTuple):
     """Whether its compiler traces through the caller. Called at every step."""
 
 
+def list_begun() -> list[tuple[int, str]]:
+    """When Python was ready, and when the import of each package began, if anybody noted it."""
+    watch = sys.modules.get("fuelline_watch")
+    return list(getattr(watch, "BEGUN", ()))
+
+
 class HookThread(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
     pinning = False
     scaling = False
     """In a gradient scaler's step, which reads values itself."""
+    exchanging = False
+    """In a call that sends several tensors, each of which is sent by a call of its own."""
+    is_waited_for: bool | None = None
+    """In a functional collective: whether it has waited for its result itself; else None."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
         is_tight = 0 <= limit < SPARE_DESCRIPTORS
         self.clock = ThreadClockReader(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
+
+
+def _always() -> bool:
+    return True
 
 
 class Guest:
@@ -82,10 +97,20 @@ class Guest:
         """Threads in backward."""
         self.hook_states: list[QuickCalls] = []
         """Of the quick hooks: a new trainer is inside none of them."""
+        self.is_fed = False
+        """Whether a loader with hooks of its own gives batches: then no other wait is for one."""
+        self.is_at_wait_point = False
+        """Whether the trainer is in a wait of Python's own library."""
+        self.steps = 0
+        """Steps so far, of all optimizers and the like."""
+        self.is_learning: Callable[[], bool] = _always
+        """Whether a batch that is taken now is probably one to train with."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self.device_clock: Any = None
         """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.rank_groups: Any = None
+        """What counts collectives, for all hooks on them."""
         self.meet_device: Callable[[], None] | None = None
         """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True
@@ -107,6 +132,7 @@ class Guest:
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""
         """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
+        self.is_fed = self.is_at_wait_point = False
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()

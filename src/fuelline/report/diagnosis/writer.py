@@ -22,8 +22,9 @@ from fuelline.report.diagnosis.drawn import (
 )
 from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
+from fuelline.report.diagnosis.start_up import describe_start_up
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
-from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, title_of
+from fuelline.report.diagnosis.words import PART_WORDS, TIER_WORDS, WAITING_PARTS, title_of
 from fuelline.report.document import (
     Bar,
     Bars,
@@ -82,6 +83,7 @@ def write_document(
             *describe_quality(diagnosis),
             *_budget(diagnosis),
             *story,
+            *describe_start_up(diagnosis),
             *describe_fixes(
                 diagnosis.fixes,
                 diagnosis.settings,
@@ -131,6 +133,8 @@ def _run_line(diagnosis: Diagnosis) -> str:
     parts = [shlex.join(words)]
     if run.seconds is not None:
         parts.append(duration(run.seconds))
+    if run.tier:
+        parts.append(f"attached to while it ran, tier {run.tier}: {TIER_WORDS[run.tier]}")
     if run.exit_code:
         parts.append(
             f"ended with {'signal ' if run.exit_code < 0 else 'exit code '}{abs(run.exit_code)}"
@@ -153,6 +157,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
         begin, end = "the last change of --fix that lasted", "it"
     before = f"Not counted: {duration(window.before_seconds)} before {begin}"
     note = f"{before}, {duration(window.after_seconds)} after {end}."
+    if diagnosis.start_up is not None and diagnosis.fixed is None:
+        note = f"Not counted: {duration(window.before_seconds)} of start-up (see below), "
+        note += f"{duration(window.after_seconds)} after the last step."
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
         if diagnosis.trace.steps_from in ("profiler", "annotation"):

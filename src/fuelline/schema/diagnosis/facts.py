@@ -314,11 +314,17 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     than launching, as stacks or a copy at their end show."""
     preparing_share: Signal = _NOT_MEASURED
     """Part of `own_work_share`: what ended in a copy to the device, the next input."""
+    preparing_under: IdleCause | None = None
+    """What most of `preparing_share` lay under."""
+    unseen_share: Signal = _NOT_MEASURED
+    """Part of `own_work_share`: of which nothing was recorded, not even a stack."""
     longest_stretch: float = 0.0
     """Share of the window: the longest stretch of idle time that the host is to blame for; 0 where
     steps are marked, because it is then known to belong to a step."""
     startup_share: Signal = _NOT_MEASURED
     """Idle while the host did what is paid once: loading code, capturing graphs."""
+    once_share: Signal = _NOT_MEASURED
+    """Part of `startup_share`: stretches like no other, where no step is marked."""
     sync_share: Signal = _NOT_MEASURED
     """Idle while the host was in a call that waits for the device."""
     unknown_share: Signal = _NOT_MEASURED

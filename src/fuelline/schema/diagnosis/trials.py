@@ -64,9 +64,13 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     cost: str = ""
     risk: str = ""
     """What it may change of the samples that training sees; empty if nothing."""
+    written: str = ""
+    """How the settings are written where it is no DataLoader that has them."""
 
     def text(self) -> str:
         """`DataLoader(..., num_workers=8)`; empty if nothing need change."""
+        if self.settings and self.written:
+            return self.written
         words = ", ".join(setting.text() for setting in self.settings)
         return f"DataLoader(..., {words})" if words else ""
 

@@ -30,6 +30,9 @@ Length = Annotated[int, Meta(ge=1, le=1 << 62)]
 """Nanoseconds that something lasts."""
 
 
+PYTHON_SOURCE: Final = "python"
+"""`LoaderFacts.framework` of a source that is the job's own: a generator, or a thread, a pool or a
+process behind a queue."""
 DAMAGED: Final = "damaged"
 """A file of the recording holds more than could be read of it."""
 STEP_HOOK: Final = "step-hook"
@@ -46,8 +49,23 @@ class Blindspot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For programs: DAMAGED, STEP_HOOK, or empty; the others are for people."""
 
 
+Tier = Literal["T0", "T1", "T2"]
+"""What a job that was attached to showed: T0 thread states and counters, T1 stacks as well, T2
+hooks that were put into it."""
+
+
+class AttachFacts(Struct, frozen=True, kw_only=True):
+    """How a job was looked at that ran already."""
+
+    pid: Number
+    """What was attached to."""
+    tier: Tier
+    since_wall_ns: Moment = 0
+    """When the job had started, by the wall clock; 0 if that is not known."""
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """One run of `fuelline run`."""
+    """One run of `fuelline run`, or a look at a job that ran already."""
 
     format: str = FORMAT
     version: Number = WHOLE_VERSION
@@ -72,6 +90,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     staged_in: str | None = None
     """A folder of that host where the recording is until its end, if this one is on a network's
     disk; None in a run that is whole."""
+    attached: AttachFacts | None = None
+    """None: recorded from its start by `fuelline run`. Else steps and fetches are estimates from
+    samples: their sums and shares are right, single ones are not."""
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
@@ -112,7 +133,8 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     collate: str | None = None
     """The job's own collate function; None for the framework's."""
     framework: str = ""
-    """Whose source it is, where that changes what can be set: `tf.data`; empty for a DataLoader."""
+    """Whose source it is, where that changes what can be set: `tf.data`, `python` for the job's own
+    code; empty for a DataLoader."""
     nodes: list[NodeFacts] = field(default_factory=list)
     """Its stages, where the framework tells."""
 
@@ -139,6 +161,8 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     ranks: Number | None = None
     backend: str = ""
     """What its ranks exchange data with, such as `nccl`; empty if it is not known."""
+    begun: list[tuple[Moment, str]] = []
+    """When Python was ready, and when the import of each package began, until training did."""
 
     @property
     def queues(self) -> bool:

@@ -66,9 +66,9 @@ def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blin
     if trainer is not None and trainer.step_kind == "train" and not trainer.train_sources:
         found.append(
             Blindspot(
-                what="where the training data comes from",
+                what="the clock of where the training data comes from",
                 why=_why_unfed(hosts, trainer),
-                forbids="a verdict about input",
+                forbids="telling short waits for input from none; stack samples show long ones",
             )
         )
     return [*found, *_find_clock_errors(hosts)]
@@ -117,7 +117,10 @@ def why_no_steps(hosts: Sequence[HostView], trainer: Trainer | None) -> str:
 def _why_unfed(hosts: Sequence[HostView], trainer: Trainer) -> str:
     if _framework_of(hosts, trainer.pid) == "tensorflow":
         return "tf.data kept no account of the pipeline that feeds the steps, which run in a graph"
-    return "no DataLoader feeds the steps"
+    return (
+        "neither a loader with hooks nor a queue, a future or a pool of Python's feeds the steps; "
+        "`for batch in fuelline.watch(source)` names the source"
+    )
 
 
 def _loaded(hosts: Sequence[HostView]) -> str:

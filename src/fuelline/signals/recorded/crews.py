@@ -20,7 +20,13 @@ import polars as pl
 
 from fuelline.schema.readings import value_of
 from fuelline.signals.recorded.counters import process_growth
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
+from fuelline.signals.recorded.fetches import (
+    STORAGE_STATES,
+    CrewUse,
+    Fetches,
+    fetch_table,
+    share_of,
+)
 from fuelline.timeline import events
 
 if TYPE_CHECKING:
@@ -43,20 +49,24 @@ _FEW_LOOKS = 20
 _MOSTLY = 0.8
 _FREE = 0.25
 """Of a core."""
+WITHIN_STEPS = ("keras.PyDataset",)
+"""Sources whose batches are only waited for within the steps of a framework."""
 LOOKS_PER_S = 20
 """Of the observer at one thread: what a thread's second is worth in looks."""
 
 
 @dataclass(frozen=True)
-class _Stages:
-    """What the framework counted inside the window."""
+class Stages:
+    """What the framework counted inside the window, or stack samples show."""
 
     busy: float
     """Calls in progress, on average."""
     batch_s: float | None
     """Time that calls took for one batch, all together."""
     parallel: int
-    """Calls that may run at once, where code runs."""
+    """Calls that may run at once, where code runs: of the stage that is nearest to its most."""
+    busiest: float = 0.0
+    """Calls in progress in that stage; 0 where stages are not counted one by one."""
 
 
 def collect_crew(
@@ -67,8 +77,9 @@ def collect_crew(
     *,
     lines: list[HotLine],
     cores: CoreFacts,
+    stages: Stages | None = None,
 ) -> Fetches:
-    """What the threads did, in the shape of fetches."""
+    """What the threads did, in the shape of fetches; `stages` unless the framework counted them."""
     clocks = _clock_shares(timeline, trainer, segments)
     looks = _of_crew(_looks(timeline, trainer, segments), clocks, trainer.crew_tids)
     if not share_of(lines, "sleep"):
@@ -76,7 +87,8 @@ def collect_crew(
         # sleeps in a read that is delayed.
         looks = looks.with_columns(pl.col("state").replace("sleep", "read"))
     mine = clocks.filter(pl.col("tid").is_in(looks["tid"].unique().implode()))
-    stages = _measure_stages(timeline, trainer, segments, loader)
+    is_counted = stages is None
+    stages = stages or _measure_stages(timeline, trainer, segments, loader)
     rows = fetch_table(timeline, trainer).clear()
     if looks["count"].sum() < _FEW_LOOKS:
         strangers = clocks.filter(~pl.col("tid").is_in(list(trainer.crew_tids)))
@@ -99,7 +111,8 @@ def collect_crew(
         turns = min(queued, max(0.0, stages.busy - 1 - locked))
         queued, running = queued - turns, running - turns
         locked, busy = locked + turns, busy - turns
-    room = max(stages.parallel, round(busy + locked))
+    # Threads of the pool compute steps, too: where stages are counted, that is who prepares.
+    room = max(stages.parallel, round(stages.busy if stages.busiest else busy + locked))
     made = {"running": running, "lock": locked, "pipe": max(0.0, room - busy - locked)}
     return Fetches(
         rows=rows,
@@ -108,7 +121,17 @@ def collect_crew(
         looks=int(looks["count"].sum()),
         cpu_part=cpu / (cpu + queued) if cpu + queued > 0 else None,
         batch_s=stages.batch_s,
+        crew=_share_out(stages.busiest, cpu, queued, busy - running + locked)
+        if is_counted and mine.height
+        else None,
     )
+
+
+def _share_out(busiest: float, cpu: float, queued: float, blocked: float) -> CrewUse:
+    """What the calls in progress were in, as the threads were; these where none are counted."""
+    seen = cpu + queued + blocked
+    scale = busiest / seen if busiest and seen else 1.0
+    return CrewUse(cpu * scale, queued * scale, blocked * scale)
 
 
 def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.DataFrame) -> float:
@@ -120,7 +143,7 @@ def _compute_unseen(timeline: Timeline, segments: StepSegments, strangers: pl.Da
 
 
 def _as_computing(
-    stages: _Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
+    stages: Stages, cpu: float, segments: StepSegments, rows: pl.DataFrame, looks: pl.DataFrame
 ) -> Fetches:
     """Pools that come and go between two looks, as with short epochs, but are known to compute.
 
@@ -135,6 +158,7 @@ def _as_computing(
         looks=round(seconds * LOOKS_PER_S),
         cpu_part=min(1.0, cpu / stages.busy),
         batch_s=stages.batch_s,
+        crew=CrewUse(cpu, max(0.0, stages.busy - cpu), 0.0),
     )
 
 
@@ -221,7 +245,7 @@ def _of_crew(looks: pl.DataFrame, clocks: pl.DataFrame, tids: tuple[int, ...]) -
 
 def _measure_stages(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, loader: LoaderFacts | None
-) -> _Stages:
+) -> Stages:
     names = {node.id: node.name for node in (loader.nodes if loader is not None else [])}
     working = [place for place, name in names.items() if _RUNS_CODE.search(name)]
     within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
@@ -229,7 +253,7 @@ def _measure_stages(
         pl.col("source_id").is_in(trainer.train_sources)
     )
     if not rows.height:
-        return _Stages(0.0, None, 1)
+        return Stages(0.0, None, 1)
     first_ns = int(rows["start_ns"].min())  # type: ignore[arg-type]
     wall_ns = int(rows["start_ns"].max()) - first_ns  # type: ignore[arg-type]
     growth = (
@@ -247,9 +271,12 @@ def _measure_stages(
     code = growth.filter(pl.col("place").is_in(working))
     batches = int(growth.filter(pl.col("place") == 0)["elements"].sum())
     busy_ns = float(code["busy_ns"].sum())
-    parallel = code.group_by("place").agg(pl.col("parallel").max())["parallel"].max()
-    return _Stages(
+    parallel = pl.col("parallel").max().clip(1, None)
+    stages = code.group_by("place").agg(pl.col("busy_ns").sum(), parallel)
+    stages = stages.sort(pl.col("busy_ns") / pl.col("parallel"), descending=True)
+    return Stages(
         busy=busy_ns / wall_ns if wall_ns > 0 else 0.0,
         batch_s=busy_ns / batches / 1e9 if batches > 0 else None,
-        parallel=max(1, int(parallel or 0)),  # type: ignore[arg-type]
+        parallel=int(stages["parallel"][0]) if stages.height else 1,
+        busiest=float(stages["busy_ns"][0]) / wall_ns if stages.height and wall_ns > 0 else 0.0,
     )

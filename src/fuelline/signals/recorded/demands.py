@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fuelline.schema.diagnosis.demands import DemandFacts
-from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.signals.recorded.budget import training_batches
+from fuelline.schema.readings import Missing, Reading, Signal, value_of
+from fuelline.signals.recorded.budget import count_job_batches, training_batches
 from fuelline.signals.recorded.counters import latest, process_growth, queued_growth, thread_growth
 from fuelline.signals.recorded.device_time import (
     PAUSES,
@@ -17,7 +17,7 @@ from fuelline.signals.recorded.device_time import (
     measure_device_time,
     read_device_clock,
 )
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches
+from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES, Fetches
 from fuelline.signals.recorded.fetching import find_handoffs, measure_busy
 from fuelline.signals.statistics import ratio, total
 from fuelline.timeline import events
@@ -33,6 +33,8 @@ _FEW_BATCHES = 5
 _HARDLY_BLOCKED = 0.05
 """Of a fetch: blocked time below this needs no cause."""
 _BLOCKED_FRACS = ("read_frac", "metadata_frac", "sleep_frac", "process_frac")
+_BLOCKED_HOST = 0.2
+"""Of the time in compute: a trainer that is blocked for more of it has a device elsewhere."""
 _USUAL = 0.98
 _FEW_SAMPLES = 20
 """As for every decomposition by samples: a second of them."""
@@ -50,39 +52,41 @@ def measure_demands(
 ) -> DemandFacts:
     """All demands of a batch; Missing everywhere if no loader feeds the steps.
 
-    Likewise where a thread of the job's takes the batches, or threads in the trainer's process make
-    them: then neither the trainer's clocks nor its process's say what is whose.
+    Likewise where a thread of the job's takes the batches, or makes them: then neither the
+    trainer's clocks nor its process's say what is whose.
 
     `idle_share` is the device's own word on how long it had nothing to do.
     """
     taken = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    is_unlike = bool(trainer.crew_tids) or trainer.reader_tid != trainer.tid
+    is_told = not trainer.crew_tids or fetches.crew is not None or fetches.rows.height
+    is_unlike = trainer.reader_tid != trainer.tid or not is_told
     if taken.height < _FEW_BATCHES or is_unlike:
         return DemandFacts(batches=_in_run(taken.height, segments))
     cycles = cut_cycles(timeline, trainer, segments)
     batch_ns = segments.wall_ns / taken.height
     grown = thread_growth(timeline, segments, trainer.tid)
     own_ns = _own_ns(grown, taken)
+    blocked_frac = _blocked_frac(cycles, own_ns)
     device = read_device_clock(idle_share, batch_ns) or measure_device_time(
         cycles,
         loop_lines,
         devices,
         batch_ns=batch_ns,
-        blocked_frac=_blocked_frac(cycles, own_ns),
+        blocked_frac=blocked_frac,
         queued_ns=0.0 if grown is None else grown[1],
     )
+    if timeline.run.attached is not None and device.mode == "within":
+        device = _doubt_own_device(device, loop_lines, blocked_frac)
     return DemandFacts(
         batches=_in_run(taken.height, segments),
-        is_whole_job=timeline.run.exit_code == 0,
+        job_batches=count_job_batches(timeline, trainer, segments),
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
-        **_fetching(fetches),
+        **(_fetching(fetches) if fetches.crew is None else _preparing(fetches, batch_ns)),
         **_handing_over(timeline, trainer, segments, fetches, taken),
         **_hosting(cycles, device, own_ns),
-        host_cpu_frac=Missing(reason="the trainer's clocks were not read twice")
-        if grown is None or sum(grown) <= 0
-        else total(grown[0] / sum(grown), "frac", "clocks of the trainer"),
+        host_cpu_frac=_host_cpu_frac(timeline, segments, fetches, grown),
         device_seconds=device.seconds,
         device_mode=device.mode,
         is_device_counted=device.is_counted,
@@ -92,6 +96,20 @@ def measure_demands(
         **_remembering(timeline, trainer, segments),
         **_copying(timeline, trainer, segments, taken.height),
     )
+
+
+def _doubt_own_device(
+    device: DeviceTime, loop_lines: list[HotLine], blocked_frac: float
+) -> DeviceTime:
+    """Attached to from outside: a host that waits for its device now and then does not show when.
+
+    Only one that computes itself, and never waits, is its own device.
+    """
+    waits = any(line.stage == "sync" for line in loop_lines)
+    if not waits and blocked_frac < _BLOCKED_HOST:
+        return device
+    reason = Missing(reason="attached from outside: when the host waits for its device is not seen")
+    return DeviceTime(reason, "unknown", device.sync_frac, device.waited_ns)
 
 
 def _in_run(count: int, segments: StepSegments) -> int:
@@ -142,6 +160,47 @@ def _blocked_by(states: pl.DataFrame, blocked_frac: float) -> dict[str, Any]:
     }
 
 
+def _preparing(fetches: Fetches, batch_ns: float) -> dict[str, Any]:
+    """The same of threads that no fetch is known of: how many were in what, over the batches."""
+    use = fetches.crew
+    assert use is not None
+    looks = max(1, fetches.looks)
+
+    def each(threads: float, what: str) -> Signal:
+        return total(threads * batch_ns / 1e9, "s", f"threads, {what}", looks)
+
+    busy = use.computing + use.queued + use.blocked
+    return {
+        "fetch_cpu_seconds": each(use.computing, "cpu"),
+        "fetch_queued_seconds": each(use.queued, "run queue"),
+        "fetch_blocked_seconds": each(use.blocked, "neither"),
+        "fetch_spread": total(0.0, "frac", "samples of a batch are shared out", looks),
+        **_blocked_by(fetches.states, use.blocked / busy if busy > 0 else 0.0),
+        "read_calls": Missing(reason="reads of the threads were not counted one by one"),
+        "read_bytes": Missing(reason="reads of the threads were not counted one by one"),
+    }
+
+
+def _host_cpu_frac(
+    timeline: Timeline,
+    segments: StepSegments,
+    fetches: Fetches,
+    grown: tuple[float, float] | None,
+) -> Signal:
+    """Of the trainer's own time: on a core.
+
+    Beside a crew of threads the framework computes its steps on threads, too: then it is what the
+    process used and the crew did not.
+    """
+    whole = process_growth(timeline, segments, "cpu_ns")
+    if fetches.crew is not None and whole is not None:
+        steps = max(0.0, whole / segments.wall_ns - fetches.crew.computing)
+        return total(min(1.0, steps), "frac", "cpu of the process, less its crew's")
+    if grown is None or sum(grown) <= 0:
+        return Missing(reason="the trainer's clocks were not read twice")
+    return total(grown[0] / sum(grown), "frac", "clocks of the trainer")
+
+
 def _handing_over(
     timeline: Timeline,
     trainer: Trainer,
@@ -149,6 +208,17 @@ def _handing_over(
     fetches: Fetches,
     taken: pl.DataFrame,
 ) -> dict[str, Any]:
+    if trainer.crew_tids:
+        none = total(0.0, "s", "batches stay in the process")
+        busy = fetches.at_a_time(*BUSY_STATES)
+        share = value_of(busy)
+        return {
+            "handoff_seconds": none,
+            "take_seconds": none,
+            "busy_frac": busy
+            if share is None
+            else total(min(1.0, share / fetches.threads), "frac", "threads at work"),
+        }
     if not trainer.worker_pids:
         reason = Missing(reason="no workers: nothing is handed over")
         return {"handoff_seconds": reason, "take_seconds": reason, "busy_frac": reason}

@@ -43,6 +43,17 @@ _SURE_ERROR = 0.5
 
 
 @dataclass(frozen=True)
+class CrewUse:
+    """What threads that prepare batches were in, on average over the window: so many at a time."""
+
+    computing: float
+    queued: float
+    """Ready to run, without a core."""
+    blocked: float
+    """In a call that does not return; idle threads are in none."""
+
+
+@dataclass(frozen=True)
 class Fetches:
     """The fetches of training batches inside the window, and thread states meanwhile."""
 
@@ -60,6 +71,8 @@ class Fetches:
     the fetches' clocks tell."""
     batch_s: float | None = None
     """What a batch takes, as the framework counts it where `rows` cannot."""
+    crew: CrewUse | None = None
+    """Of threads without fetches of their own."""
 
     def at_a_time(self, *states: str) -> Signal:
         """How many of the threads were in these states at once, on average.
@@ -75,15 +88,21 @@ class Fetches:
 
 
 def collect_fetches(
-    timeline: Timeline, trainer: Trainer, segments: StepSegments, lines: list[HotLine]
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    lines: list[HotLine],
+    *,
+    is_within: bool = False,
 ) -> Fetches:
     """Pick out what concerns the training loader.
 
     A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that
-    way.
+    way. Where the waits are within the framework's steps (`is_within`), no phase tells them.
     """
+    phases = list(map(int, Phase)) if is_within else _wait_phases(trainer)
     states = timeline.table("states").filter(
-        pl.col("phase").is_in(_wait_phases(trainer))
+        pl.col("phase").is_in(phases)
         & (pl.col("window_ns") >= segments.start_ns - 10**9)
         & (pl.col("window_ns") <= segments.end_ns)
     )
@@ -92,18 +111,22 @@ def collect_fetches(
         (pl.col("start_ns") + pl.col("dur_ns")).is_between(segments.start_ns, segments.end_ns)
     )
     workers = _busy_workers(trainer, rows)
-    fetching = (
-        states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
-        if workers
-        else waiting
-    )
+    crew = rows["tid"].unique() if trainer.crew_tids else rows["tid"].clear()
+    if workers:
+        fetching = states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+    elif crew.len():
+        mine = (pl.col("pid") == trainer.pid) & pl.col("tid").is_in(crew.implode())
+        fetching = states.filter(mine)
+    else:
+        fetching = waiting
     looks = int(fetching["count"].sum())
-    threads = max(1, min(trainer.workers, len(workers)))
+    threads = max(1, crew.len(), min(trainer.workers, len(workers)))
     fetching = _behind_locks(states, fetching)
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    fetching = _apart_from_idle(fetching, rows, batches, threads)
+    if timeline.run.attached is None:  # else fetches do not lie where they were
+        fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
     if share_of(lines, "service") > share_of(lines, "read"):
@@ -239,8 +262,10 @@ def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """All fetches of training batches of the run, with their I/O."""
     pids = trainer.worker_pids or (trainer.pid,)
     theirs = pl.col("pid").is_in(pids) & events.has_succeeded()
+    if trainer.crew_tids:
+        theirs &= pl.col("tid").is_in(list(trainer.crew_tids))
     fetches, reads = events.fetches(timeline, theirs), events.fetch_reads(timeline, theirs)
-    if not trainer.worker_pids:
+    if not (trainer.worker_pids or trainer.crew_tids):
         batches = training_batches(timeline, trainer)
         fetches, reads = _inside(fetches, batches), _inside(reads, batches)
     own = ("worker", "flags", "end_ns")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
@@ -49,6 +50,7 @@ _ENOUGH_SECONDS = 8
 _BESIDE_ERROR = 0.125
 """Of the same, second by second: 0 and one half are then four errors apart. Who comes and goes
 beside the job is no experiment of its own, and may do so in step with something else."""
+_UNSEEN_ALONE = Missing(reason="attached from outside: no single fetch was seen")
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
 
@@ -64,19 +66,24 @@ def measure_input(
 ) -> InputFacts:
     """Waiting for input and its decomposition.
 
-    `queue_wait` is what stands for it where another thread takes the batches from the loader.
+    `queue_wait` is what stands for it where no hook has timed it, or not all: another thread takes
+    the batches from the loader, or the loop's own code makes them.
     """
-    unseen = _unseen_wait(timeline, trainer)
+    unseen = _unseen_wait(timeline, trainer, is_sampled=queue_wait is not None)
     rows = fetches.rows
     wall = rows["dur_ns"]
     batches = _batches_within(timeline, trainer, segments)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("size_bytes") >= 0)["size_bytes"]
     return InputFacts(
-        exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
+        exposed_share=unseen
+        or _scale(queue_wait, 1 - hidden_frac)
+        or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
-        blocked_growth=measure_growth(fetch_table(timeline, trainer), "samples"),
+        blocked_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
@@ -92,8 +99,12 @@ def measure_input(
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
-        cpu_growth=_cpu_growth(timeline, trainer, segments, fetches),
-        beside_growth=_beside_growth(timeline, segments, fetches),
+        cpu_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else _cpu_growth(timeline, trainer, segments, fetches),
+        beside_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else _beside_growth(timeline, segments, fetches),
     )
 
 
@@ -201,13 +212,20 @@ def _batches_within(timeline: Timeline, trainer: Trainer, segments: StepSegments
     )
 
 
-def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
+def _scale(share: Signal | None, factor: float) -> Signal | None:
+    if not isinstance(share, Reading) or factor == 1:
+        return share
+    low, high = (None if end is None else end * factor for end in (share.low, share.high))
+    return msgspec.structs.replace(share, value=share.value * factor, low=low, high=high)
+
+
+def _unseen_wait(timeline: Timeline, trainer: Trainer, *, is_sampled: bool) -> Missing | None:
     """Why the training thread's waiting cannot be seen, if it cannot."""
     failed = find_failed_hook(timeline)
     if failed is not None:
         return Missing(reason=f"{failed.what} failed: {failed.why}")
-    if not trainer.train_sources:
-        return Missing(reason="no DataLoader feeds the steps")
+    if not trainer.train_sources and not is_sampled:
+        return Missing(reason="no source of batches was seen to feed the steps")
     return None
 
 

@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$|/tensorflow/python/ops/script_ops\.py$")
-"""A stack below it prepares samples: a DataLoader's fetch, or Python that tf.data calls."""
+_FETCH = re.compile(
+    r"/torch/utils/data/_utils/fetch\.py$|/tensorflow/python/ops/script_ops\.py$"
+    r"|/keras/src/trainers/data_adapters/py_dataset_adapter\.py$"
+)
+"""A stack below it prepares samples: a DataLoader's fetch, Python that tf.data calls, a worker of a
+PyDataset."""
 _COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
 _COLLATE_HOOK = re.compile(r"/fuelline/record/hooks/(torch/)?worker\.py$")
 """Without the folder in recordings of earlier versions."""
@@ -109,7 +113,7 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegment
     for frames, count in find_stacks(timeline, segments, pids, tids=trainer.crew_tids):
         start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
         if start is not None:
-            hits[_fetch_spot(frames[start + 1 :], frames[start], timeline.source_lines)] += count
+            hits[find_spot(frames[start:], timeline.source_lines)] += count
     return rank_lines(hits, timeline.source_lines)
 
 
@@ -130,7 +134,9 @@ def find_loop_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments
     return rank_lines(hits, timeline.source_lines)
 
 
-def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) -> SampleKey:
+def find_spot(frames: list[Frame], sources: Mapping[str, str]) -> SampleKey:
+    """The line of user code, and the stage, of a stack whose first frame is the fetch itself."""
+    fetch, below = frames[0], frames[1:] or frames
     spot = find_user_line(below) or SampleKey(fetch.place, fetch.function, own=False, stage="")
     innermost = sources.get(below[-1].place, "") if below else ""
     text = sources.get(spot.place, "") if spot.own else innermost

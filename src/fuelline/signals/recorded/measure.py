@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import Facts, SyncFacts
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Reading, value_of
 from fuelline.signals.devices.devices import measure_devices
 from fuelline.signals.devices.energy import measure_energy
 from fuelline.signals.recorded.budget import (
@@ -22,10 +22,11 @@ from fuelline.signals.recorded.budget import (
 )
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
-from fuelline.signals.recorded.crews import collect_crew
+from fuelline.signals.recorded.crews import WITHIN_STEPS, collect_crew
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_marks import measure_device_side
-from fuelline.signals.recorded.fetches import collect_fetches
+from fuelline.signals.recorded.feeders import add_to_recorded, find_feeders, with_clocks
+from fuelline.signals.recorded.fetches import collect_fetches, fetch_table
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
 from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
 from fuelline.signals.recorded.own_code import (
@@ -56,14 +57,24 @@ def measure(
 
     `ranks_here` of them train on this rank's host.
     """
-    fetch_lines = find_fetch_lines(timeline, trainer, segments)
-    loader = _training_loader(timeline, trainer)
+    feeders = find_feeders(timeline, trainer, segments, _training_loader(timeline, trainer))
+    trainer, loader = feeders.trainer, feeders.loader
+    fetch_lines = feeders.lines
+    if fetch_lines is None:
+        fetch_lines = find_fetch_lines(timeline, trainer, segments)
     cores = measure_cores(timeline, segments, ranks_here)
-    if trainer.crew_tids:
-        fetches = collect_crew(timeline, trainer, segments, loader, lines=fetch_lines, cores=cores)
+    is_within = loader is not None and loader.framework in WITHIN_STEPS
+    if trainer.crew_tids and not (is_within and fetch_table(timeline, trainer).height):
+        fetches = collect_crew(
+            timeline, trainer, segments, loader,
+            lines=fetch_lines, cores=cores, stages=feeders.stages,
+        )  # fmt: skip
         loader = _with_threads(loader, fetches.threads)
+    elif feeders.inline is not None:
+        fetches = feeders.inline
     else:
-        fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
+        fetches = collect_fetches(timeline, trainer, segments, fetch_lines, is_within=is_within)
+        fetches = with_clocks(timeline, trainer, segments, fetches, feeders.stages)
     loop_lines = find_loop_lines(timeline, trainer, segments)
     accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
     side = measure_device_side(timeline, trainer, segments, accelerators.devices)
@@ -77,7 +88,8 @@ def measure(
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
-    carried = measure_carry(segments)
+    is_estimate = timeline.run.attached is not None
+    carried = 0.0 if is_estimate else measure_carry(segments)
     most_idle = _most_idle(demands, segments, is_queued=carried > 0)
     hidden = measure_hidden(
         trainer,
@@ -87,10 +99,11 @@ def measure(
         is_fed=keeps_up(timeline, trainer, segments, fetches),
         most_idle=most_idle,
         carried=carried,
+        is_estimate=is_estimate,
     )
     compute = measure_compute(timeline, trainer, segments, loop_lines, side.paced_share)
-    own = find_own_code(timeline, trainer, segments)
-    queue_wait = measure_queue_wait(timeline, trainer, segments)
+    own = find_own_code(timeline, trainer, segments, feeders.asking)
+    queue_wait = feeders.wait or measure_queue_wait(timeline, trainer, segments)
     budget = measure_budget(
         segments,
         loop_lines,
@@ -99,13 +112,19 @@ def measure(
         queue_wait=queue_wait,
         is_whole=find_failed_hook(timeline) is None,
     )
+    if feeders.wait is not None and not trainer.train_sources:
+        idle = value_of(transfer.device_idle_share)
+        felt = most_idle if idle is None else min(most_idle, idle)
+        hidden = {**hidden, "input": measure_hidden_code(compute, budget, felt, "input")}
     waiting = measure_input(
         timeline,
         trainer,
         segments,
         fetches,
         hidden_frac=hidden.get("input", 0.0),
-        queue_wait=queue_wait,
+        queue_wait=add_to_recorded(segments, feeders.wait)
+        if feeders.wait is not None and trainer.train_sources
+        else queue_wait,
     )
     steps = measure_steps(timeline, trainer, segments)
     return Facts(

@@ -25,6 +25,7 @@ from msgspec import structs
 
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.signals.recorded.stack_samples import (
+    WAITING_FILE,
     SampleKey,
     comes_before,
     find_loop_stage,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.facts import ComputeFacts, HotLine
     from fuelline.schema.diagnosis.findings import BudgetPart
+    from fuelline.schema.parts import StepPart
     from fuelline.schema.readings import Signal
     from fuelline.signals.recorded.stack_samples import Frame
     from fuelline.timeline import Timeline
@@ -56,9 +58,6 @@ _TENSORS = re.compile(
 _IN_PLACE_OF_A_DEVICE = re.compile(r"sleep|perf_counter|monotonic|\btime\(|\btime\.time")
 _COPIES = re.compile(r"^(Module\.)?(load_state_dict|state_dict)$|^deepcopy$")
 """Of a model, by the loop: inside of torch, and no part of a forward pass."""
-_WAITING_FILE = re.compile(
-    r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
-)
 _FEW_SAMPLES = 20
 _HELD_UP = 0.8
 """Of backward, on a core: with less the host waits there for a device whose queue is full, and
@@ -87,7 +86,7 @@ def measure_queue_wait(
         return None
     waiting = everything = 0
     for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid):
-        is_waiting = _WAITING_FILE.search(frames[-1].file)
+        is_waiting = WAITING_FILE.search(frames[-1].file)
         is_loop = find_loop_stage(frames, timeline.source_lines) == "loop"
         waiting += count if is_waiting and is_loop else 0
         everything += count
@@ -103,11 +102,24 @@ def measure_queue_wait(
     )
 
 
-def find_own_code(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> OwnCode:
-    """What stack samples show of it; nothing if that may be chance."""
+def find_own_code(
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    asking: frozenset[str] = frozenset(),
+) -> OwnCode:
+    """What stack samples show of it; nothing if that may be chance.
+
+    What is at or below the lines in `asking` makes batches, and is no other code.
+    """
     stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
     total = sum(count for _, count in stacks)
-    own = [(frames, n) for frames, n in stacks if _is_own(frames, timeline.source_lines)]
+    own = [
+        (frames, n)
+        for frames, n in stacks
+        if _is_own(frames, timeline.source_lines)
+        and not any(frame.place in asking for frame in frames)
+    ]
     model = find_most_common(stacks, "forward", timeline.source_lines)
     backward = find_most_common(stacks, "backward", timeline.source_lines)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
@@ -132,14 +144,21 @@ def find_own_code(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
     return OwnCode(min(1.0, share / forward), lines)
 
 
-def measure_hidden_code(compute: ComputeFacts, budget: list[BudgetPart], most_idle: float) -> float:
+def measure_hidden_code(
+    compute: ComputeFacts,
+    budget: list[BudgetPart],
+    most_idle: float,
+    part: StepPart = "own code",
+) -> float:
     """How much of own code a device hides that works meanwhile, 0 to 1.
+
+    Likewise of another part that stack samples show, and no hook has timed.
 
     All of it if the host waits for the device in its backward passes, whatever it does between
     them; and no more is felt than the device was idle, where the host could see that.
     """
     computing = value_of(compute.host_cpu_share)
-    share = sum(part.share for part in budget if part.part == "own code")
+    share = sum(each.share for each in budget if each.part == part)
     if computing is not None and computing < _HELD_UP:
         return 1.0
     return max(0.0, 1 - most_idle / share) if share > 0 else 0.0
@@ -147,7 +166,7 @@ def measure_hidden_code(compute: ComputeFacts, budget: list[BudgetPart], most_id
 
 def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     innermost = frames[-1].file
-    if find_loop_stage(frames, sources) != "loop" or _WAITING_FILE.search(innermost):
+    if find_loop_stage(frames, sources) != "loop" or WAITING_FILE.search(innermost):
         return False
     if any(_COPIES.match(frame.function) for frame in frames):
         return True

@@ -37,6 +37,10 @@ _BACKWARD = re.compile(r"/torch/autograd/(__init__|graph)\.py")
 _MODULE = "/torch/nn/modules/module.py"
 _GRAPH = re.compile(r"/tensorflow/python/(eager|framework)/|/keras/src/(layers|ops)/")
 """TensorFlow computes, be it a graph or one operation: the model, whichever way it is called."""
+WAITING_FILE = re.compile(
+    r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
+)
+"""Python's own library, where a thread waits for another thread or process."""
 _CALLS = re.compile(r"^(Module\.)?_(wrapped_)?call_impl$")
 """Of a module; its other functions, such as load_state_dict, are no forward pass."""
 
@@ -85,11 +89,17 @@ def find_stacks(
     if wanted:
         rows = rows.filter(pl.col("tid").is_in(wanted))
     for names, count in rows.select("frames", "count").iter_rows():
-        frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
-        while frames and _OURS.search(frames[-1].file):
-            frames.pop()
+        frames = parse_frames(names)
         if frames:
             yield frames, count
+
+
+def parse_frames(names: Iterable[str]) -> list[Frame]:
+    """The frames of one stack, outermost first, without our own at its end."""
+    frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
+    while frames and _OURS.search(frames[-1].file):
+        frames.pop()
+    return frames
 
 
 def find_user_line(frames: list[Frame]) -> SampleKey | None:

@@ -41,9 +41,9 @@ def test_training_processes_that_meet_in_no_collective_are_counted() -> None:
     assert unseen(view_host(make_timeline(*lanes))) == ["2 further training processes"]
 
 
-def test_steps_that_no_loader_feeds_forbid_a_verdict_about_input() -> None:
+def test_steps_that_nothing_with_a_clock_feeds_are_told_by_samples() -> None:
     host = view_host(make_timeline(Lane().backward(10).optimizer(5).backward(10).optimizer(5)))
-    assert unseen(host) == ["where the training data comes from"]
+    assert unseen(host) == ["the clock of where the training data comes from"]
 
 
 def test_without_steps_it_is_said_how_far_the_job_came() -> None:

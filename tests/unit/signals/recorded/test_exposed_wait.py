@@ -116,7 +116,9 @@ def test_a_wait_that_cannot_be_seen_is_missing_not_zero(threaded: bool) -> None:
             reader.batch(60)
     waiting = facts_of(make_timeline(lane, reader)).input
     assert isinstance(waiting.exposed_share, Missing)
-    assert ("another thread" if threaded else "no DataLoader") in waiting.exposed_share.reason
+    assert (
+        "another thread" if threaded else "no source of batches"
+    ) in waiting.exposed_share.reason
 
 
 def test_a_wait_that_never_changes_is_felt() -> None:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.own_source import is_own_source, own_lock
 from fuelline.diagnose.evidence.split import memory_queue, split_input
-from fuelline.diagnose.evidence.tf_data import is_tf_data, leave_python, node_evidence
+from fuelline.diagnose.evidence.tf_data import has_threads, leave_python, node_evidence
 from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
@@ -61,8 +62,10 @@ class WorkerLock:
                 *node_evidence(facts),
             ],
             remedies=[
-                leave_python()
-                if is_tf_data(facts.loader)
+                leave_python(facts)
+                if has_threads(facts.loader)
+                else own_lock()
+                if is_own_source(facts.loader)
                 else Remedy(
                     setting="give each worker its own copy of what the lock guards (create it in "
                     "worker_init_fn, or on first use)",
@@ -75,6 +78,8 @@ class WorkerLock:
 
 
 def _turns(facts: Facts) -> str:
-    if is_tf_data(facts.loader):
+    if has_threads(facts.loader):
         return "calls of your Python code take turns at the interpreter's lock (GIL)"
+    if is_own_source(facts.loader):
+        return "the threads that prepare batches take turns at a lock, such as the interpreter's"
     return "the loader workers take turns at a lock"

@@ -9,6 +9,7 @@ succeeds anyway.
 
 import os
 import sys
+from time import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 HOOKS = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 PACKAGE = os.path.abspath(os.path.join(HOOKS, "..", ".."))
 
+MOST_BEGUN = 100
+_STANDARD: "frozenset[str]" = getattr(sys, "stdlib_module_names", frozenset())
+BEGUN: "list[tuple[int, str]]" = []
+"""When this module was loaded, and when the import of each package outside the standard library
+began, as far as `find_spec` is asked anyway: 0.2 us each."""
+
 
 class Watcher:
     """A finder for `sys.meta_path` that runs an action after a named module was imported."""
@@ -29,11 +36,11 @@ class Watcher:
     def __init__(self, run_dir: str, part: str = "hooks") -> None:
         self._run_dir = run_dir
         self._part = part
-        self._actions: dict[str, Callable[[], None]] = {}
+        self._actions: dict[str, list[Callable[[], None]]] = {}
 
     def watch(self, name: str, action: "Callable[[], None]") -> None:
         """Run `action` when the module has been imported: now, if it already is."""
-        self._actions[name] = action
+        self._actions.setdefault(name, []).append(action)
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
             self._act(name)
@@ -51,6 +58,8 @@ class Watcher:
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
         """Answer for watched names only, with what the other finders answer."""
+        if "." not in name and len(BEGUN) < MOST_BEGUN and name not in _STANDARD:
+            BEGUN.append((monotonic_ns(), name))
         if name not in self._actions:
             return None
         for finder in sys.meta_path:
@@ -74,9 +83,10 @@ class Watcher:
         own["exec_module"] = exec_module
 
     def _act(self, name: str) -> None:
-        action = self._actions.pop(name, None)
-        if action is None:
-            return
+        for action in self._actions.pop(name, ()):
+            self._run(name, action)
+
+    def _run(self, name: str, action: "Callable[[], None]") -> None:
         try:
             action()
         except Exception as failure:  # noqa: BLE001 - the guard of this hook
@@ -85,6 +95,7 @@ class Watcher:
 
 def start(run_dir: str) -> None:
     """Begin to wait for the frameworks that the hooks know; called once, at interpreter start."""
+    BEGUN.append((monotonic_ns(), ""))
     _allow_observer()
     run_dir = os.path.abspath(run_dir)
     watcher = Watcher(run_dir)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow
 
-from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.guest import Guest, list_begun
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.sources import Datasets
@@ -30,12 +30,17 @@ Watch = Callable[[str, Callable[[], None]], None]
 """Runs an action once a module has been imported."""
 
 PARTS = (
-    (seam.ITERATORS, "pipeline", "install"),
-    (seam.TRAINER, "training", "install"),
-    ("keras.src.saving.saving_api", "pauses", "install_keras"),
-    ("tensorflow.python.checkpoint.checkpoint", "pauses", "install_checkpoint"),
+    (seam.ITERATORS, "pipeline", "pipeline", "install"),
+    (seam.MULTI_DEVICE, "several_devices", "pipeline", "install_several"),
+    (seam.TRAINER, "training", "training", "install"),
+    (seam.LEGACY, "legacy_training", "training", "install_legacy"),
+    (seam.PYDATASET, "pydataset", "pydataset", "install"),
+    ("keras.src.saving.saving_api", "saving", "pauses", "install_keras"),
+    ("tensorflow.python.checkpoint.checkpoint", "checkpoints", "pauses", "install_checkpoint"),
 )
-"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
+"""The module to wait for, what is hooked, our file, and the function in it. Nothing is imported to
+be hooked."""
+_VITAL = ("pipeline", "training", "legacy_training")
 
 
 def install(
@@ -44,8 +49,8 @@ def install(
     """Hook the TensorFlow of this process; `prepare` gets to see the guest before."""
     installation = TensorFlowHooks(Spool(f"{run_dir}/spool"))
     prepare(installation.guest)
-    for module, file, function in PARTS:
-        watch(module, partial(installation.add, file, function))
+    for module, part, file, function in PARTS:
+        watch(module, partial(installation.add, part, file, function))
     return installation
 
 
@@ -61,14 +66,15 @@ class TensorFlowHooks:
             "framework": "tensorflow",
             "version": str(tensorflow.__version__),
             "python": sys.version.split()[0],
+            "begun": list_begun(),
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
         }
         self.guest.append(int(Kind.PROCESS), monotonic_ns(), 0, spool.text(json.dumps(facts)))
 
-    def add(self, file: str, function: str) -> None:
+    def add(self, part: str, file: str, function: str) -> None:
         """Install the hooks of one of our files."""
         try:
-            why = seam.find_unmet(file)
+            why = seam.find_unmet(part)
             if not why:
                 module = import_module(f"fuelline.record.hooks.tensorflow.{file}")
                 self.hooks += getattr(module, function)(self.guest, self._patches, self.sources)
@@ -76,8 +82,8 @@ class TensorFlowHooks:
         except Exception as misfit:  # noqa: BLE001 - the guard of the installation
             why = f"tensorflow {tensorflow.__version__}: {type(misfit).__name__}: {misfit}"
         self.guest.spool.count_fault()
-        code = "" if file == "pauses" else "step-hook"
-        self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would show", code)
+        code = "step-hook" if part in _VITAL else ""
+        self.guest.report_blindspot(f"hooks {part}", why, "whatever these hooks would show", code)
 
     def uninstall(self) -> None:
         """Restore every original; a wrapper that someone else holds on to records no more."""

@@ -13,6 +13,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
+from fuelline.record.hooks.tensorflow.batches import count_samples
 from fuelline.record.hooks.tensorflow.sources import Datasets, list_threads
 from fuelline.schema.wire import Flag, Kind, Phase
 
@@ -34,6 +35,14 @@ def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
     patches.replace(owner, "__next__", take.wrap(owner.__next__))
     patches.replace(owner, "get_next", take.wrap(owner.get_next))
     return [build, take]
+
+
+def install_several(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
+    """Watch iterators that serve several devices: theirs are the threads that prepare batches."""
+    owner = sys.modules[seam.MULTI_DEVICE].OwnedMultiDeviceIterator
+    build = SeveralStart(guest, sources)
+    patches.replace(owner, "__init__", build.wrap(owner.__init__))
+    return [build]
 
 
 class IteratorStart(Hook):
@@ -62,6 +71,28 @@ class IteratorStart(Hook):
         note = self._sources.enter(iterator, dataset)
         self.guest.append(_START_KIND, start_ns, dur_ns, note.source_id)
         self._sources.add_crew(note, list_threads() - threads)
+
+
+class SeveralStart(Hook):
+    """An iterator for several devices: its pipeline starts in C++, beside those of the devices."""
+
+    name = "iterator of several devices"
+    forbids = "knowing the threads of a pipeline that serves several devices"
+
+    def __init__(self, guest: Guest, sources: Datasets) -> None:
+        super().__init__(guest)
+        self._sources = sources
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note who is there before."""
+        return args[0], list_threads()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """All threads that have come are those of its first device, whose waits are told."""
+        iterator, threads = ticket
+        first = next(iter(getattr(iterator, "_device_iterators", None) or ()), None)
+        if error is None and hasattr(first, seam.RESOURCE):
+            self._sources.add_crew(self._sources.note(first), list_threads() - threads)
 
 
 class TakeBatch(Hook):
@@ -95,7 +126,7 @@ class TakeBatch(Hook):
         guest.waiting.discard(ident)
         flags, samples = _TRAINING, 0
         if error is None:
-            samples = _count_samples(result)
+            samples = count_samples(result)
             guest.enter(_COMPUTE)
         else:
             flags |= _END if type(error).__name__ in _ENDINGS else _ERROR
@@ -112,11 +143,3 @@ class TakeBatch(Hook):
         """This thread waits for no batch."""
         self.guest.waiting.discard(get_ident())
         self.guest.enter(_OUTSIDE)
-
-
-def _count_samples(batch: Any) -> int:
-    """Length of the first tensor's first dimension; -1 if it has none."""
-    while isinstance(batch, (tuple, list, dict)) and batch:
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape is not None and len(shape) and shape[0] is not None else -1

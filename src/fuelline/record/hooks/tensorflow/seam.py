@@ -11,7 +11,10 @@ import tensorflow
 
 from fuelline.record.hooks.guest import Framework
 
-__all__ = ["ITERATORS", "RESOURCE", "TENSORFLOW", "TRAINER", "find_parser", "find_unmet"]
+__all__ = [
+    "ITERATORS", "LEGACY", "MULTI_DEVICE", "PYDATASET", "RESOURCE", "TENSORFLOW", "TRAINER",
+    "find_parser", "find_unmet",
+]  # fmt: skip
 
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 """`OwnedIterator`: what `for x in dataset` and Keras take batches from."""
@@ -20,6 +23,11 @@ MODEL_PROTO = "tensorflow.core.framework.model_pb2"
 """tf.data's own account of its nodes; TensorFlow has both modules loaded with tf.data itself."""
 CONTEXT = "tensorflow.python.eager.context"
 TRAINER = "keras.src.backend.tensorflow.trainer"
+LEGACY = "tf_keras.src.engine.training"
+"""The trainer of Keras 2."""
+PYDATASET = "keras.src.trainers.data_adapters.py_dataset_adapter"
+MULTI_DEVICE = "tensorflow.python.data.ops.multi_device_iterator_ops"
+"""`OwnedMultiDeviceIterator`: what a strategy takes batches from."""
 RESOURCE = "_iterator_resource"
 """Attribute of an iterator: what the model is asked for with."""
 
@@ -29,19 +37,34 @@ _NEEDED = {
         (ITERATORS, "OwnedIterator.__next__"),
         (CONTEXT, "executing_eagerly"),
     ),
+    "several_devices": ((MULTI_DEVICE, "OwnedMultiDeviceIterator.__init__"),),
     "training": (
         (TRAINER, "TensorFlowTrainer.make_train_function"),
+        (TRAINER, "TensorFlowTrainer.make_test_function"),
+        (TRAINER, "TensorFlowTrainer.make_predict_function"),
         (TRAINER, "TensorFlowTrainer.evaluate"),
         (MODEL_OPS, "iterator_get_model_proto"),
         (MODEL_PROTO, "ModelProto"),
     ),
+    "legacy_training": (
+        (LEGACY, "Model.make_train_function"),
+        (LEGACY, "Model.make_test_function"),
+        (LEGACY, "Model.make_predict_function"),
+        (MODEL_OPS, "iterator_get_model_proto"),
+        (MODEL_PROTO, "ModelProto"),
+    ),
+    "pydataset": (
+        (PYDATASET, "get_index"),
+        (PYDATASET, "PyDatasetAdapter._get_iterator"),
+        (PYDATASET, "_DATA_POOLS"),
+    ),
 }
-"""By the file of ours that needs them."""
+"""By the part that needs them."""
 
 
-def find_unmet(file: str) -> str:
-    """What this TensorFlow lacks of what one of our files needs; empty if nothing."""
-    missing = [f"{module}.{name}" for module, name in _NEEDED.get(file, ()) if _lacks(module, name)]
+def find_unmet(part: str) -> str:
+    """What this TensorFlow lacks of what a part of the hooks needs; empty if nothing."""
+    missing = [f"{module}.{name}" for module, name in _NEEDED.get(part, ()) if _lacks(module, name)]
     return f"tensorflow {tensorflow.__version__} has no {', '.join(missing)}" if missing else ""
 
 

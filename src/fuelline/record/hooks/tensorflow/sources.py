@@ -4,51 +4,87 @@ tf.data keeps a model of every pipeline: how long each node worked, what it hold
 runs at once, and how long the job kept away between two batches (`gap_times`, the last hundred).
 It is asked on the thread that trains, between two steps, once a second (30 us; 0.3 ms with reading
 it): there is no thread of ours that a fork could leave behind. A pipeline without a model, because
-its autotuning is off, is a blindspot.
+its autotuning is off, is a blindspot, unless Python makes its batches (`Production`).
 """
 
 import json
 import os
 import sys
+from collections import deque
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.schema.wire import Kind
 
-__all__ = ["NOTE", "NO_MODEL", "Datasets", "PipelineNote", "list_threads"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NOTE", "NO_MODEL", "Datasets", "PipelineNote", "Production", "list_threads"]
 
 NOTE = "_fuelline_note"
 POLL_NS = 1_000_000_000
 EARLY_NS = 100_000_000
+QUICK_POLLS = 4
+"""Of a new iterator, each after twice the time of the one before: an epoch may be over soon."""
 GAPS_KEPT = 100
 """Gaps that tf.data keeps; it is asked earlier, at most every tenth of a second, if more pass."""
 _MOST_PARALLEL = 0xFFFF
 _MOST_NODES = 256
 
 _SOURCE, _NODE, _CREW = int(Kind.SOURCE), int(Kind.NODE), int(Kind.CREW)
-NO_MODEL = "tf.data keeps no account of this pipeline (its autotuning is off, as under PyDataset)"
+_WORKER = int(Kind.WORKER)
+NO_MODEL = "tf.data keeps no account of this pipeline (its autotuning is off)"
+
+
+class Production:
+    """Batches that Python makes for one iterator, one after the other."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        """Of the source, as far as Python knows them."""
+        self.threads: set[int] = set()
+        """Native ids of threads that made batches and are not written down yet."""
+        self.list_processes: Callable[[], list[int]] = list
+        """The pids of worker processes."""
+        self._made: deque[tuple[int, int, int]] = deque(maxlen=BATCHES_KEPT)
+        self._count = 0
+
+    def add(self, begun_ns: int, made_ns: int, samples: int) -> None:
+        """One more batch."""
+        self._made.append((begun_ns, made_ns, samples))
+        self._count += 1
+
+    def take(self, number: int) -> tuple[int, int, int] | None:
+        """When the batch of this number was begun and ready, and its samples; None if unknown."""
+        place = number - self._count + len(self._made)
+        return self._made[place] if 0 <= place < len(self._made) else None
+
+
+BATCHES_KEPT = 4096
+"""More than any buffer between the making and the taking holds."""
 
 
 class PipelineNote:
     """What is known of one iterator; lives in its dictionary and dies with it."""
 
     __slots__ = (
-        "batch_size", "gets", "gets_polled", "guest", "has_model", "polled_ns", "serial",
-        "source_id",
+        "batch_size", "gets", "gets_polled", "guest", "has_model", "polled_ns", "polls",
+        "production", "serial", "source_id",
     )  # fmt: skip
 
     def __init__(self, guest: Guest, source_id: int, serial: int) -> None:
         self.guest = guest
         self.source_id = source_id
         self.serial = serial
-        self.gets = self.gets_polled = self.polled_ns = 0
-        """Batches taken so far and when the model was asked last; when that was."""
+        self.gets = self.gets_polled = self.polled_ns = self.polls = 0
+        """Batches taken so far and when the model was asked last; when that was, and how often."""
         self.has_model = True
         self.batch_size = -1
         """By the model; -1 is unknown."""
+        self.production: Production | None = None
 
 
 class Datasets:
@@ -58,9 +94,41 @@ class Datasets:
         self.guest = guest
         self._datasets = Identities()
         self._told: dict[int, str] = {}
+        self._known: dict[int, dict[str, Any]] = {}
+        """What a source's description always has."""
         self._serial = 0
         self._parser = seam.find_parser()
+        self._started: Production | None = None
+        """Of the iterator that was started last, until its first batch is taken."""
+        self._members: set[tuple[int, int]] = set()
         guest.on_fork(self._told.clear)
+        guest.on_fork(self._members.clear)
+
+    def start(self, production: Production) -> None:
+        """Python begins to make batches, for an iterator that is not known yet."""
+        self._started = production
+
+    def bind(self, note: PipelineNote) -> None:
+        """The first batch of an iterator was taken: what was started last is its production."""
+        started, self._started = self._started, None
+        if started is not None and note.production is None:
+            note.production = started
+            self._known[note.source_id] = started.settings
+            self._tell(note.source_id, {})
+
+    def add_members(self, note: PipelineNote) -> None:
+        """Write down the threads and processes that have begun to make batches."""
+        made = note.production
+        if made is None:
+            return
+        while made.threads:
+            self.add_crew(note, {made.threads.pop()})
+        if note.gets and note.gets & (note.gets - 1):
+            return  # processes are asked for at the first batches, and ever more seldom
+        for number, pid in enumerate(made.list_processes()):
+            if (note.source_id, pid) not in self._members:
+                self._members.add((note.source_id, pid))
+                self.guest.append(_WORKER, monotonic_ns(), 0, note.source_id, number, pid)
 
     def note(self, iterator: Any) -> PipelineNote:
         """The note on an iterator; one that was made around our hook gets a number of its own."""
@@ -91,7 +159,8 @@ class Datasets:
         """Whether the model is to be asked again."""
         since_ns = now_ns - note.polled_ns
         is_early = note.gets - note.gets_polled > GAPS_KEPT - 20 and since_ns > EARLY_NS
-        return note.has_model and (since_ns > POLL_NS or is_early)
+        pause_ns = min(POLL_NS, EARLY_NS << note.polls)
+        return note.has_model and (since_ns > pause_ns or is_early)
 
     def poll(self, iterator: Any, note: PipelineNote, now_ns: int) -> list[int]:
         """Ask the model; writes down its nodes and gives the last gaps in ns."""
@@ -104,13 +173,15 @@ class Datasets:
             note.has_model = False
             if type(refusal).__name__ != "NotFoundError":
                 raise
-            self.guest.report_blindspot(
-                "what the stages of the input pipeline do",
-                NO_MODEL,
-                "telling one stage of the pipeline from another",
-            )
+            if note.production is None:
+                self.guest.report_blindspot(
+                    "what the stages of the input pipeline do",
+                    NO_MODEL,
+                    "telling one stage of the pipeline from another",
+                )
             return []
         note.polled_ns, note.gets_polled = now_ns, note.gets
+        note.polls += note.polls < QUICK_POLLS
         self._write_nodes(note, model, now_ns)
         return [gap * 1000 for gap in model.gap_times]
 
@@ -131,7 +202,8 @@ class Datasets:
             )  # fmt: skip
 
     def _tell(self, source_id: int, settings: dict[str, Any]) -> None:
-        text = json.dumps({"loader": "tf.data", "framework": "tf.data", **settings})
+        note = {"loader": "tf.data", "framework": "tf.data"}
+        text = json.dumps({**note, **self._known.setdefault(source_id, {}), **settings})
         if self._told.get(source_id) == text:
             return
         self._told[source_id] = text

@@ -5,16 +5,22 @@ model tells them apart: `gap_times` has how long the job kept away between two b
 microsecond. With the calls' own times that is the computing of each step, and the rest of the call
 was waiting. Steps whose gap is not known, because more than a hundred passed between two looks or
 the epoch ended, get the usual computing time. A call may hold several steps
-(`steps_per_execution`).
+(`steps_per_execution`). Where tf.data keeps no such account, as under a PyDataset with workers,
+Python makes the batches one by one, and what of that lies within the call was waited for.
 
     call      |--wait--|---compute---|
     next call                          |--wait--|---compute---|
     gap                |--------------|
+
+`predict` and `evaluate` take batches the same way. Where nothing was trained before, they are what
+the job does, and their batches its steps; after a training `evaluate` is a pause of it.
 """
 
+import functools
 import sys
 from _thread import get_ident
 from collections import deque
+from collections.abc import Callable
 from statistics import median
 from time import monotonic_ns
 from typing import Any, NamedTuple
@@ -24,13 +30,13 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.pauses import Pause
-from fuelline.record.hooks.tensorflow.sources import NO_MODEL, Datasets, PipelineNote
+from fuelline.record.hooks.tensorflow.sources import NO_MODEL, Datasets, PipelineNote, Production
 from fuelline.schema.wire import Flag, Kind, PauseKind, Phase
 
 __all__ = ["install"]
 
 UNTOLD = "telling waiting for input from computing inside the steps of fit"
-NO_STEPS = "the batches come from an iterator of several devices, or from no tf.data at all"
+NO_STEPS = "the batches come from no tf.data"
 USUAL_OF = 200
 """Steps that the usual computing time is the median of."""
 
@@ -40,41 +46,76 @@ _COMPUTE, _OUTSIDE = int(Phase.COMPUTE), int(Phase.OUTSIDE)
 
 
 def install(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
-    """Watch every model that is trained by `fit` or `train_on_batch`'s function."""
-    owner = sys.modules[seam.TRAINER].TensorFlowTrainer
-    make = Make(guest, sources)
-    evaluate = Pause(guest, PauseKind.VALIDATION, Phase.EVAL)
-    patches.replace(owner, "make_train_function", make.wrap(owner.make_train_function))
-    fit = FitEnd(guest, make)
+    """Watch every model of Keras 3 that runs on TensorFlow."""
+    return _watch(guest, patches, sources, sys.modules[seam.TRAINER].TensorFlowTrainer)
+
+
+def install_legacy(guest: Guest, patches: Patches, sources: Datasets) -> list[Hook]:
+    """The same of Keras 2, which goes on as tf_keras."""
+    return _watch(guest, patches, sources, sys.modules[seam.LEGACY].Model)
+
+
+def _watch(guest: Guest, patches: Patches, sources: Datasets, owner: Any) -> list[Hook]:
+    hooks: list[Hook] = []
+    for what, loop in (("train", "fit"), ("test", "evaluate"), ("predict", "predict")):
+        make = Make(guest, sources, what)
+        end = LoopEnd(guest, make)
+        patches.replace(owner, make.maker, make.wrap(getattr(owner, make.maker)))
+        patches.replace(owner, loop, end.wrap(getattr(owner, loop)))
+        hooks += [make, end]
+    evaluate = Evaluation(guest, PauseKind.VALIDATION, Phase.EVAL)
     patches.replace(owner, "evaluate", evaluate.wrap(owner.evaluate))
-    patches.replace(owner, "fit", fit.wrap(owner.fit))
-    return [make, evaluate, fit]
+    return [*hooks, evaluate]
+
+
+class Evaluation(Pause):
+    """`evaluate`: a pause of the training, if there was one."""
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start."""
+        return super().begin(args, kwargs) if self.guest.is_proven else None
 
 
 class Make(Hook):
-    """`make_train_function`: whatever it makes is watched."""
+    """`make_train_function` and its like: whatever they make is watched."""
 
     name = "train function"
     code = "step-hook"
     forbids = "counting steps"
 
-    def __init__(self, guest: Guest, sources: Datasets) -> None:
+    def __init__(self, guest: Guest, sources: Datasets, what: str) -> None:
         super().__init__(guest)
         self._sources = sources
+        self._is_training = what == "train"
+        self.maker = f"make_{what}_function"
+        self._kept_as = f"{what}_function"
         self._steps: list[Step] = []
+
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """As any hook; but Keras 2 goes on with what is returned, which is then ours."""
+        watched = super().wrap(original)
+
+        @functools.wraps(original)
+        def make(model: Any, *args: Any, **kwargs: Any) -> Any:
+            result = watched(model, *args, **kwargs)
+            return None if result is None else getattr(model, self._kept_as, None) or result
+
+        return make
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model, and the function that it has."""
-        return args[0], args[0].train_function
+        return args[0], getattr(args[0], self._kept_as)
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Put ours around a new one."""
         model, before = ticket
-        made = model.train_function
+        made = getattr(model, self._kept_as)
         if error is None and made is not None and made is not before:
-            step = Step(self.guest, self._sources, int(getattr(model, "steps_per_execution", 1)))
+            step = Step(
+                self.guest, self._sources, _count_steps(model), is_training=self._is_training
+            )
             self._steps.append(step)
-            model.train_function = step.wrap(made)
+            setattr(model, self._kept_as, step.wrap(made))
 
     def settle(self) -> None:
         """Write the waits that are left, of all models."""
@@ -88,8 +129,8 @@ class Make(Hook):
             step.switch_off()
 
 
-class FitEnd(Hook):
-    """`fit`: when it is over, so is the last step."""
+class LoopEnd(Hook):
+    """`fit` and its like: when one is over, so is the last step."""
 
     name = "fit"
     forbids = "the waits of the last steps"
@@ -124,9 +165,12 @@ class Step(Hook):
     code = "step-hook"
     forbids = "counting steps, and saying how long the training waited for data"
 
-    def __init__(self, guest: Guest, sources: Datasets, count: int) -> None:
+    def __init__(
+        self, guest: Guest, sources: Datasets, count: int, *, is_training: bool = True
+    ) -> None:
         super().__init__(guest)
         self._sources = sources
+        self._is_training = is_training
         self._count = count
         """Batches that a call takes."""
         self._calls: list[Call] = []
@@ -139,7 +183,12 @@ class Step(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start; the batches taken inside are this call's own."""
         guest, ident = self.guest, get_ident()
-        guest.prove()
+        if self._is_training:
+            guest.prove()
+        elif guest.is_proven:
+            return None
+        elif not guest.trainer:
+            guest.appoint()
         guest.enter(_COMPUTE)
         guest.fetching.add(ident)
         return ident, args[0], monotonic_ns()
@@ -149,11 +198,15 @@ class Step(Hook):
         now_ns = monotonic_ns()
         ident, taken_from, start_ns = ticket
         self.guest.fetching.discard(ident)
+        if not (self._is_training or hasattr(taken_from, "__next__")):
+            return  # `predict` of Keras 3 takes its batches in Python
         iterator = _find_owned(taken_from)
         note = None if iterator is None else self._sources.note(iterator)
         if note is not self._of:
             self.settle([], is_over=True)
             self._of = note
+            if note is not None:
+                self._sources.bind(note)
         if error is None:
             self._add(start_ns, now_ns, note)
         else:
@@ -161,7 +214,9 @@ class Step(Hook):
         if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
             gaps_ns = self._sources.poll(iterator, note, now_ns)
             self.settle(gaps_ns, is_over=error is not None)
-        if note is None or not note.has_model:
+        if note is not None and note.production is not None and not note.has_model:
+            self._write_made(note, note.production)
+        elif note is None or not note.has_model:
             why = NO_STEPS if note is None else NO_MODEL
             self.guest.report_blindspot(UNTOLD, why, "saying how long it waited", self.code)
 
@@ -171,12 +226,29 @@ class Step(Hook):
         self.guest.enter(_OUTSIDE)
 
     def _add(self, start_ns: int, end_ns: int, note: PipelineNote | None) -> None:
-        for number in range(1, self._count + 1):
+        for number in range(1, self._count * self._is_training + 1):
             at_ns = start_ns + (end_ns - start_ns) * number // self._count
             self.guest.append(_STEP_KIND, at_ns, 0, 1)
-        if note is not None and note.has_model:
+        if note is not None and (note.has_model or note.production):
             self._calls.append(Call(start_ns, end_ns, note.gets))
             note.gets += self._count
+
+    def _write_made(self, note: PipelineNote, production: Production) -> None:
+        """The waits of all calls by when Python made their batches."""
+        for call in self._calls:
+            for number in range(call.position, call.position + self._count):
+                made = production.take(number)
+                if made is None:
+                    continue
+                begun_ns, made_ns, samples = made
+                begun_ns = max(begun_ns, call.start_ns)
+                wait_ns = max(0, min(made_ns, call.end_ns) - begun_ns)
+                self.guest.append(
+                    _WAIT_KIND, begun_ns, wait_ns, note.source_id, samples, -1, -1, number,
+                    _TRAINING,
+                )  # fmt: skip
+        self._calls.clear()
+        self._sources.add_members(note)
 
     def settle(self, gaps_ns: list[int], *, is_over: bool) -> None:
         """Write the waits of all calls; but the last, whose gap is not over, unless it is."""
@@ -219,11 +291,23 @@ class Step(Hook):
 
 
 def _find_owned(iterator: Any) -> Any:
-    """The iterator of one device behind what Keras hands over; None if there is none."""
+    """The iterator of one device behind what Keras hands over; None if there is none.
+
+    Of several devices the first: all get their batches in turn from one pipeline.
+    """
     if hasattr(iterator, seam.RESOURCE):
         return iterator
     for each in getattr(iterator, "_iterators", None) or ():
         inner = getattr(each, "_iterator", None)
-        if hasattr(inner, seam.RESOURCE):
-            return inner
+        for found in (inner, *(getattr(inner, "_device_iterators", None) or ())):
+            if hasattr(found, seam.RESOURCE):
+                return found
     return None
+
+
+def _count_steps(model: Any) -> int:
+    """Batches that one call of a model's function takes; Keras 2 keeps it in a variable."""
+    count: Any = getattr(model, "steps_per_execution", None)
+    if count is None:
+        count = getattr(model, "_steps_per_execution", None)
+    return int(count.numpy() if hasattr(count, "numpy") else count or 1)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.guest import Guest, list_begun
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.waits import watch_waits
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import ZOOM_VARIABLE, Kind
 
@@ -38,7 +39,9 @@ seen."""
 PARTS = (
     ("torch.optim.optimizer", "training", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.distributed.distributed_c10d", "coalesced", "install"),
     ("torch.distributed.distributed_c10d", "sends", "install"),
+    ("torch.distributed._functional_collectives", "functional", "install"),
     ("torch.nn.parallel.distributed", "ddp", "install"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
     ("torch._dynamo.eval_frame", "dynamo", "install"),
@@ -75,6 +78,7 @@ class Installation:
 
     def __init__(self, spool: Spool) -> None:
         self.guest = Guest(spool, seam.TORCH, self.introduce_trainer)
+        self.guest.is_learning = torch.is_grad_enabled
         self._patches = Patches()
         self.hooks: list[Hook] = []
 
@@ -84,6 +88,7 @@ class Installation:
         watch("torch.utils.data", partial(self._add_each, LOADING))
         for awaited, file, function in PARTS:
             watch(awaited, partial(self.add, file, function))
+        watch_waits(self.guest, self._patches, watch, self.hooks.append)
         if _can_have_device():
             self._add_each(COPIES)
             watch("torch.utils.data", partial(self._add_each, CLOCK))
@@ -138,6 +143,7 @@ class Installation:
             "version": str(torch.__version__),
             "devices": None if _can_have_device() else 0,
             "python": sys.version.split()[0],
+            "begun": list_begun(),
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
             **more,
         }

@@ -89,6 +89,7 @@ class _LoaderIds:
 
     def enter(self, loader: Any, iterator: Any) -> IteratorNote:
         """Note the loader on an iterator that it has built or reset."""
+        self._guest.is_fed = True
         if not issubclass(type(iterator), _BaseIterator):
             return self._enter_hiding(loader)
         note: IteratorNote | None = vars(iterator).get(NOTE)
@@ -110,6 +111,7 @@ class _LoaderIds:
 
     def enter_nameless(self, iterator: Any) -> IteratorNote:
         """Note an iterator that was built around `DataLoader.__iter__`."""
+        self._guest.is_fed = True
         loader = self._find_hiding(vars(iterator).get(seam.DATASET))
         if loader is not None:
             return self.enter(loader, iterator)

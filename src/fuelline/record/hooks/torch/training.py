@@ -199,8 +199,6 @@ class OptimizerStep(Hook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self.optimizers = Identities()
-        self.count = 0
-        """Steps so far, of all optimizers."""
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
@@ -210,7 +208,7 @@ class OptimizerStep(Hook):
             if is_tracing() or not self.is_on:
                 return
             try:
-                self.count += 1
+                guest.steps += 1
                 is_time = mark(entries, optimizer, _STEP_TAIL)
                 if is_time:
                     guest.spool.write_buffered()
@@ -250,13 +248,13 @@ class SkippedStep(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note how many steps there were; the scaler reads whether gradients have overflowed."""
         self.guest.lane.scaling = True
-        return args[1] if len(args) > 1 else kwargs.get("optimizer"), self._step.count
+        return args[1] if len(args) > 1 else kwargs.get("optimizer"), self.guest.steps
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record a step if there was none."""
         self.guest.lane.scaling = False
         optimizer, count = ticket
-        if error is not None or self._step.count != count or optimizer is None:
+        if error is not None or self.guest.steps != count or optimizer is None:
             return
         number = self._step.number_of(optimizer)
         self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, 0, -1, flags=_SKIPPED)

@@ -1,0 +1,470 @@
+"""Who feeds a loop whose source of batches has no hooks of its own, and how long the loop waits.
+
+What the training thread waits on between two steps is the source: a queue, a future, a pool, timed
+by hooks of Python's own library (`record/hooks/waits.py`); or its own Python code in a generator,
+by stack samples alone. The line of the loop tells that from the rest of the step:
+
+    main (train.py:30) > batches (data.py:12) > read (data.py:5)    `for batch in batches()`
+    main (train.py:31) > _call_impl (torch/nn/modules/module.py)    the model
+    main (train.py:33) > backward (torch/_tensor.py)                all stacks are compared with it
+
+Who feeds a queue is its crew: threads of the same process or processes of the job, whichever were
+seen at work. A thread whose stack ends at a queue or a lock of Python's library has nothing to do;
+one that the kernel has at a lock in the midst of its own code waits for the interpreter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from fuelline.schema.readings import Reading
+from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
+from fuelline.schema.wire import Phase
+from fuelline.signals.recorded.counters import thread_growth
+from fuelline.signals.recorded.crews import Stages
+from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
+from fuelline.signals.recorded.hotspots import find_spot
+from fuelline.signals.recorded.stack_samples import (
+    WAITING_FILE,
+    comes_before,
+    find_loop_stage,
+    find_most_common,
+    find_stacks,
+    rank_lines,
+)
+from fuelline.signals.statistics import proportion
+from fuelline.timeline.events import learning_events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.schema.readings import Signal
+    from fuelline.signals.recorded.stack_samples import Frame, SampleKey
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import StepSegments
+    from fuelline.timeline.trainer import Trainer
+
+    Stacks = list[tuple[list[Frame], int]]
+
+_ASKS = re.compile(r"^(async )?for\b|\ba?next\(|\.__a?next__\(")
+"""A line of the loop that asks an iterator for its next element."""
+_TAKES = re.compile(r"\.(get|get_nowait|recv\w*|result|acquire|wait|join|read\w*|pop|popleft)\(")
+"""One that takes a batch from elsewhere by a function in C, which has no frame of its own."""
+_GIVES = re.compile(r"\.(get|put|acquire|wait|join|result)\(")
+"""Where a thread of a crew has nothing to do, likewise."""
+_ASYNC = re.compile(r"/asyncio/")
+_AT_WORK = 0.1
+"""Of the looks at a thread: who works for less is not what the loop waits for."""
+_FEW_SAMPLES = 20
+_SHORT_GAP = 0.1
+"""Of the window: what is shorter needs no samples to be of little weight."""
+_MOSTLY = 0.5
+_WAITING = ("read", "decode", "service", "sleep")
+"""Stages of a line that gets a batch from somewhere."""
+_IDLE_STATES = ("pipe", "lock", "other")
+"""Of a process that waits for work, or for room to put it."""
+_BETWEEN = ("forward", "loop", "sync")
+"""Stages of the loop that have no event of their own."""
+
+
+@dataclass(frozen=True)
+class Feeders:
+    """What stands in for the settings and the workers of a loader."""
+
+    trainer: Trainer
+    """With its crew: threads or processes that prepare batches; neither if it does so itself."""
+    loader: LoaderFacts | None
+    lines: list[HotLine] | None = None
+    """Where that is done; None: as for any loader."""
+    stages: Stages | None = None
+    """How much of it at a time, where a crew was found."""
+    wait: Signal | None = None
+    """Of the window, beyond what hooks recorded: the loop's own code that makes batches."""
+    inline: Fetches | None = None
+    """Of the trainer itself, where it makes its batches."""
+    asking: frozenset[str] = frozenset()
+    """Lines of the loop that ask for a batch: what is below them is no other code of the step."""
+
+
+def find_feeders(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, loader: LoaderFacts | None
+) -> Feeders:
+    """Look for a source that has no hooks of its own; nothing changes where one has."""
+    is_recorded = bool(trainer.train_sources)
+    is_python = loader is not None and loader.framework == PYTHON_SOURCE
+    if trainer.reader_tid != trainer.tid or (is_recorded and not is_python):
+        return Feeders(trainer, loader)
+    asked = _Asked.find(timeline, trainer, segments, is_recorded=is_recorded)
+    if not is_recorded and asked.wait is None:
+        return Feeders(trainer, loader)
+    wait = asked.wait
+    if asked.is_own and isinstance(wait, Reading) and wait.value > _input_frac(segments):
+        lines = _rank(asked.below, timeline.source_lines)
+        return Feeders(
+            trainer,
+            _describe(loader, asked, 0, None),
+            lines=lines,
+            wait=wait,
+            inline=_fetch_inline(timeline, trainer, segments, wait.value, lines),
+            asking=asked.places,
+        )
+    crew = _find_crew(timeline, trainer, segments)
+    if crew is None:
+        return Feeders(trainer, _describe(loader, asked, 0, None), wait=wait, asking=asked.places)
+    stacks, stages = crew.stacks, crew.stages
+    feeding = replace(
+        trainer,
+        crew_tids=crew.tids,
+        worker_pids=crew.pids,
+        workers=len(crew.pids),
+    )
+    return Feeders(
+        feeding,
+        _describe(loader, asked, len(crew.tids or crew.pids), crew.kind),
+        lines=_rank(stacks, timeline.source_lines),
+        stages=stages,
+        wait=wait,
+        asking=asked.places,
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Where the loop asks for a batch, as stack samples show it."""
+
+    wait: Signal | None
+    """Of the window, beyond what was recorded; None: no sample, or too few."""
+    is_own: bool
+    """Most of it is the thread's own work, not a wait for others."""
+    places: frozenset[str]
+    below: Stacks
+    """What is below these lines."""
+
+    @staticmethod
+    def find(
+        timeline: Timeline, trainer: Trainer, segments: StepSegments, *, is_recorded: bool
+    ) -> _Asked:
+        """`is_recorded`: waits in Python's library were timed, and count no more here."""
+        texts = timeline.source_lines
+        stacks = [
+            (frames, count)
+            for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid)
+            if not (is_recorded and _is_waiting(frames))
+        ]
+        usual = find_most_common(stacks, "backward", texts)
+        model = find_most_common(stacks, "forward", texts)
+        found = [
+            (frames, at, n)
+            for frames, n in stacks
+            if (at := _asks_at(frames, usual or model, texts))
+        ]
+        if not found and not is_recorded:
+            found = _find_reading(stacks, model or usual, timeline, trainer, segments)
+        total = sum(n for _, n in stacks)
+        between = sum(n for frames, n in stacks if find_loop_stage(frames, texts) in _BETWEEN)
+        seen = sum(n for _, _, n in found)
+        own = sum(n for frames, _, n in found if not _is_idle(frames, texts))
+        gap = _part_frac(segments, "forward")
+        is_seen = between >= _FEW_SAMPLES or gap < _SHORT_GAP
+        is_told = bool(usual or model) and total >= _FEW_SAMPLES and is_seen
+        return _Asked(
+            wait=_as_share(gap, seen, max(1, between)) if is_told else None,
+            is_own=own >= _MOSTLY * seen,
+            places=frozenset(frames[at - 1].place for frames, at, _ in found),
+            below=[(frames[at:] or frames[-1:], n) for frames, at, n in found],
+        )
+
+
+def _find_reading(
+    stacks: Stacks,
+    model: list[Frame] | None,
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+) -> list[tuple[list[Frame], int, int]]:
+    """Functions that the loop calls before the model, if they mostly read or wait: `get_batch()`.
+
+    Those that compute are code of the step like any other.
+    """
+    texts = timeline.source_lines
+    early = [
+        (frames, at, n)
+        for frames, n in stacks
+        if find_loop_stage(frames, texts) == "loop"
+        and (at := _parts_at(frames, model)) < len(frames) - 1
+        and comes_before(frames, model)
+    ]
+    everything = sum(n for _, n in stacks)
+    taken = sum(n for _, _, n in early)
+    waits = sum(n for frames, at, n in early if find_spot(frames[at:], texts).stage in _WAITING)
+    looks = _looks_at(timeline, segments).filter(
+        (pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)
+    )
+    blocked = looks.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
+    blocked_frac = float(blocked["count"].sum()) / max(1.0, float(looks["count"].sum()))
+    is_waiting = max(waits, blocked_frac * everything) >= _MOSTLY * taken
+    return [(frames, at + 1, n) for frames, at, n in early] if taken and is_waiting else []
+
+
+def _parts_at(frames: list[Frame], other: list[Frame] | None) -> int:
+    """Index of the first frame that differs."""
+    pairs = zip(frames, other or [], strict=False)
+    return next((at for at, (mine, theirs) in enumerate(pairs) if mine != theirs), len(frames))
+
+
+def _asks_at(frames: list[Frame], usual: list[Frame] | None, texts: Mapping[str, str]) -> int:
+    """Index of the frame below the line of the loop that asks for a batch; 0 if none does.
+
+    Where a stack parts from that of a backward pass, in one function, is the loop.
+    """
+    if find_loop_stage(frames, texts) not in _BETWEEN:
+        return 0
+    at = _parts_at(frames, usual)
+    if usual is None or at >= min(len(frames), len(usual)):
+        return 0
+    mine, theirs = frames[at], usual[at]
+    if (mine.function, mine.file) != (theirs.function, theirs.file):
+        return at if at and _ASYNC.search(frames[at - 1].file) else 0
+    text = texts.get(mine.place, "")
+    is_last = at + 1 == len(frames)
+    is_asking = _ASKS.search(text) or ((is_last or _is_waiting(frames)) and _TAKES.search(text))
+    return at + 1 if is_asking or _ASYNC.search(mine.file) else 0
+
+
+def _is_waiting(frames: list[Frame]) -> bool:
+    """In a function of Python's library that waits for another thread or process."""
+    return WAITING_FILE.search(frames[-1].file) is not None
+
+
+def _is_idle(frames: list[Frame], texts: Mapping[str, str]) -> bool:
+    """The same, or in a function in C that does."""
+    return _is_waiting(frames) or _GIVES.search(texts.get(frames[-1].place, "")) is not None
+
+
+def _as_share(gap: float, seen: int, between: int) -> Signal:
+    """Of the window: as much of the gap, whose length is known, as of the samples in it."""
+    found = proportion(seen, between, "stacks: the loop asks for a batch")
+    if not isinstance(found, Reading):
+        return found
+    low, high = (gap * (end or 0.0) for end in (found.low, found.high))
+    return msgspec.structs.replace(found, value=gap * found.value, low=low, high=high)
+
+
+def _part_frac(segments: StepSegments, part: str) -> float:
+    pieces = segments.pieces.filter(pl.col("part") == part)
+    return float((pieces["end_ns"] - pieces["start_ns"]).sum()) / segments.wall_ns
+
+
+def _input_frac(segments: StepSegments) -> float:
+    return _part_frac(segments, "input")
+
+
+@dataclass(frozen=True)
+class _Crew:
+    """Threads of the trainer's process, or processes of the job, that were seen at work."""
+
+    tids: tuple[int, ...]
+    pids: tuple[int, ...]
+    kind: str
+    stacks: Stacks
+    stages: Stages
+
+
+def _find_crew(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> _Crew | None:
+    """Whichever are at work more; None if nobody is."""
+    texts = timeline.source_lines
+    steps = max(1, segments.boundaries.len() - 1)
+    threads, stacks = _threads_at_work(timeline, trainer, segments)
+    processes = _processes_at_work(timeline, trainer, segments)
+    busy, others = sum(threads.values()), sum(processes.values())
+    most = max(busy, others)
+    if most <= 0:
+        return None
+    stages = Stages(busy=most, batch_s=most * segments.wall_ns / steps / 1e9, parallel=1)
+    if busy >= others:
+        mine = [pair for tid in threads for pair in stacks.get(tid, [])]
+        working = [(frames, n) for frames, n in mine if not _is_idle(frames, texts)]
+        return _Crew(tuple(sorted(threads)), (), "threads", working, _sized(stages, threads))
+    pids = tuple(sorted(processes))
+    found = find_stacks(timeline, segments, pids)
+    working = [(frames, n) for frames, n in found if not _is_idle(frames, texts)]
+    return _Crew((), pids, "processes", working, _sized(stages, processes))
+
+
+def _sized(stages: Stages, members: Mapping[int, float]) -> Stages:
+    return replace(stages, parallel=len(members))
+
+
+def _threads_at_work(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments
+) -> tuple[dict[int, float], dict[int, Stacks]]:
+    """Share of the time that each other thread of the process worked, and its stacks.
+
+    By stack samples, which show what waits for the interpreter as well; by thread states, of the
+    time in which the loop waited, where those are too few. Not the threads of a library, which work
+    while the loop computes.
+    """
+    texts = timeline.source_lines
+    by_state = _shares_at_work(
+        _looks_at(timeline, segments).filter(
+            (pl.col("pid") == trainer.pid)
+            & (pl.col("tid") != trainer.tid)
+            & (pl.col("phase") == Phase.WAIT)
+        )
+    )
+    rows = timeline.table("stacks").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("until_ns") > segments.start_ns)
+        & (pl.col("from_ns") < segments.end_ns)
+    )
+    taken = int(rows.filter(pl.col("tid") == trainer.tid)["count"].sum())
+    tids = rows.filter(~pl.col("tid").is_in([trainer.tid, 0]))["tid"].unique()
+    if taken < _FEW_SAMPLES or not tids.len():
+        return by_state, {}
+    stacks = {tid: list(find_stacks(timeline, segments, (trainer.pid,), tid=tid)) for tid in tids}
+    working = {
+        tid: min(1.0, sum(n for frames, n in found if not _is_idle(frames, texts)) / taken)
+        for tid, found in stacks.items()
+    }
+    return {tid: share for tid, share in working.items() if share >= _AT_WORK}, stacks
+
+
+def _processes_at_work(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments
+) -> dict[int, float]:
+    """The same of main threads of processes that do not train themselves, by thread states."""
+    steppers = learning_events(timeline, pl.lit(value=True))["pid"].unique()
+    return _shares_at_work(
+        _looks_at(timeline, segments).filter(
+            (pl.col("tid") == pl.col("pid"))
+            & ~pl.col("pid").is_in(steppers.implode())
+            & (pl.col("pid") != trainer.pid)
+        )
+    )
+
+
+def _looks_at(timeline: Timeline, segments: StepSegments) -> pl.DataFrame:
+    return timeline.table("states").filter(
+        pl.col("window_ns").is_between(segments.start_ns, segments.end_ns)
+    )
+
+
+def _shares_at_work(looks: pl.DataFrame) -> dict[int, float]:
+    """Of the looks at a thread: neither idle nor at a lock."""
+    counts = (
+        looks.group_by("tid")
+        .agg(
+            seen=pl.col("count").sum(),
+            busy=pl.col("count").filter(~pl.col("state").is_in(_IDLE_STATES)).sum(),
+        )
+        .filter(pl.col("seen") >= _FEW_SAMPLES)
+    )
+    shares = {tid: busy / seen for tid, seen, busy in counts.iter_rows()}
+    return {tid: share for tid, share in shares.items() if share >= _AT_WORK}
+
+
+def _rank(stacks: Iterable[tuple[list[Frame], int]], texts: Mapping[str, str]) -> list[HotLine]:
+    hits: Counter[SampleKey] = Counter()
+    for frames, count in stacks:
+        hits[find_spot(frames, texts)] += count
+    return rank_lines(hits, texts)
+
+
+def _describe(
+    loader: LoaderFacts | None, asked: _Asked, members: int, kind: str | None
+) -> LoaderFacts:
+    """Settings as of a loader: what it is called, how many prepare batches, and what they are."""
+    name = next((frames[0].function for frames, _ in asked.below), None)
+    facts = loader or LoaderFacts(loader=name, framework=PYTHON_SOURCE)
+    return msgspec.structs.replace(facts, num_workers=members, context=kind)
+
+
+def _fetch_inline(
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    wait: float,
+    lines: list[HotLine],
+) -> Fetches:
+    """What the training thread did while it made its batches, in the shape of fetches.
+
+    A model neither reads nor looks up files: in such a state the thread makes a batch. As often as
+    it ran at all it may have run there; what is left of the time it slept in a read that is delayed
+    if its lines read, else it was blocked in something else.
+    """
+    looks = timeline.table("states").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("tid") == trainer.tid)
+        & pl.col("window_ns").is_between(segments.start_ns, segments.end_ns)
+    )
+    seen = float(looks["count"].sum())
+    mine = looks.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
+    reads = float(mine["count"].sum())
+    scale = min(1.0, wait * seen / reads) if reads else 1.0
+    left = max(0.0, wait * seen - reads)
+    running = min(left, float(looks.filter(pl.col("state") == "running")["count"].sum()))
+    blocked = "read" if share_of(lines, "read", "decode") > share_of(lines, "sleep") else "sleep"
+    made = {"running": running, blocked: left - running}
+    shape = mine.with_columns((pl.col("count") * scale).round().cast(pl.Int32))
+    rest = looks.clear().select(shape.columns)
+    rows = [
+        {
+            **dict.fromkeys(("window_ns", "pid", "tid", "phase", "place"), 0),
+            "syscall": "",
+            "state": state,
+            "count": round(count),
+        }
+        for state, count in made.items()
+        if round(count)
+    ]
+    grown = thread_growth(timeline, segments, trainer.tid)
+    steps = max(1, segments.boundaries.len() - 1)
+    return Fetches(
+        rows=fetch_table(timeline, trainer).clear(),
+        states=pl.concat([shape, pl.DataFrame(rows, schema=rest.schema)]),
+        threads=1,
+        looks=round(wait * seen),
+        cpu_part=grown[0] / sum(grown) if grown is not None and sum(grown) > 0 else None,
+        batch_s=wait * segments.wall_ns / steps / 1e9,
+    )
+
+
+def with_clocks(
+    timeline: Timeline,
+    trainer: Trainer,
+    segments: StepSegments,
+    fetches: Fetches,
+    stages: Stages | None,
+) -> Fetches:
+    """Add what the clocks of processes say that leave no records of their own."""
+    if stages is None or fetches.rows.height:
+        return fetches
+    grown = (
+        timeline.table("clocks")
+        .filter(
+            pl.col("pid").is_in(list(trainer.worker_pids))
+            & (pl.col("tid") == pl.col("pid"))
+            & pl.col("at_ns").is_between(segments.start_ns, segments.end_ns)
+        )
+        .group_by("pid")
+        .agg(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
+    )
+    ran, queued = float(grown["oncpu_ns"].sum()), float(grown["runq_ns"].sum())
+    part = ran / (ran + queued) if ran + queued > 0 else None
+    return replace(fetches, cpu_part=part, batch_s=stages.batch_s)
+
+
+def add_to_recorded(segments: StepSegments, wait: Signal | None) -> Signal | None:
+    """Waits that hooks timed, and what the loop's own code adds to them."""
+    if not isinstance(wait, Reading):
+        return None
+    recorded = _input_frac(segments)
+    low, high = (None if end is None else recorded + end for end in (wait.low, wait.high))
+    return msgspec.structs.replace(wait, value=recorded + wait.value, low=low, high=high)

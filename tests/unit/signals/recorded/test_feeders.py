@@ -1,0 +1,130 @@
+"""A source that has no hooks: how long the loop waits for it, and who feeds it."""
+
+import pytest
+
+from fuelline.schema.diagnosis.facts import Facts
+from fuelline.schema.readings import Reading, value_of
+from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
+from fuelline.schema.wire import Phase
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
+
+SITE = "/usr/lib/python3.11/site-packages"
+LIB = "/usr/lib/python3.11"
+FOR = "main (/job/train.py:20)"
+GENERATOR = (FOR, "batches (/job/data.py:4)", "parse (/job/data.py:9)")
+READING = (FOR, "batches (/job/data.py:4)", "load (/job/data.py:8)")
+GET_BATCH = ("main (/job/train.py:21)", "get_batch (/job/data.py:8)")
+MODEL = ("main (/job/train.py:22)", f"_call_impl ({SITE}/torch/nn/modules/module.py:1700)")
+BACKWARD = ("main (/job/train.py:24)", f"backward ({SITE}/torch/autograd/__init__.py:350)")
+GET = (FOR, f"get ({LIB}/queue.py:170)", f"wait ({LIB}/threading.py:327)")
+FEEDER = (f"run ({LIB}/threading.py:982)", "fill (/job/data.py:20)", "parse (/job/data.py:9)")
+LOGGER = (f"run ({LIB}/threading.py:982)", f"wait ({LIB}/threading.py:327)")
+TEXTS = {
+    "/job/train.py:20": "for batch in batches():",
+    "/job/train.py:21": "batch = get_batch()",
+    "/job/data.py:4": "yield parse(path)",
+    "/job/data.py:8": "return path.read_bytes()",
+    "/job/data.py:9": "total = (total * 31 + byte) % 65_521",
+}
+SECOND = 10**9
+THREAD, SERVICE = 101, 102
+
+Stacks = dict[tuple[int, tuple[str, ...]], int]
+
+
+def judged(
+    stacks: Stacks, *, gap: float = 80, waited: float = 0, states: dict[tuple[int, str], int]
+) -> Facts:
+    """Steps of a hundred milliseconds; `gap` passes before the backward pass, unrecorded."""
+    lane = Lane()
+    for _ in range(100):
+        if waited:
+            lane.batch(waited, samples=-1)
+        lane.gap(gap).backward(15, cpu_ns=15 * MS).optimizer(100 - 15 - gap - waited)
+    rows = [
+        (START_NS, lane.now_ns, TRAINER, tid, list(frames), count)
+        for (tid, frames), count in stacks.items()
+    ]
+    phase = int(Phase.WAIT if waited else Phase.OUTSIDE)
+    looks = [
+        (START_NS + at * SECOND, TRAINER, tid, phase, state, "", 0, count)
+        for at in range(1, 9)
+        for (tid, state), count in states.items()
+    ]
+    loader = LoaderFacts(pid=TRAINER, loader_id=1, loader="queue.Queue", framework=PYTHON_SOURCE)
+    return facts_of(
+        make_timeline(
+            lane,
+            stacks=rows,
+            states=looks,
+            facts={"source_lines": TEXTS, "loaders": (loader,) if waited else ()},
+        )
+    )
+
+
+def test_a_generator_takes_its_share_of_the_gap_and_not_of_all_samples() -> None:
+    stacks = {(TRAINER, GENERATOR): 60, (TRAINER, MODEL): 20, (TRAINER, BACKWARD): 120}
+    facts = judged(stacks, states={(TRAINER, "running"): 20})
+    assert value_of(facts.input.exposed_share) == pytest.approx(0.8 * 0.75, abs=0.02)
+    assert facts.share_of("input") == pytest.approx(0.6, abs=0.02)
+    assert facts.share_of("own code") == 0
+    assert facts.loader is not None
+    assert (facts.loader.framework, facts.loader.num_workers) == (PYTHON_SOURCE, 0)
+    assert [line.function for line in facts.fetch_lines] == ["parse"]
+    assert value_of(facts.input.cpu_share) == pytest.approx(1.0)
+
+
+def test_a_generator_that_reads_is_blocked_in_reads() -> None:
+    stacks = {(TRAINER, READING): 80, (TRAINER, MODEL): 5, (TRAINER, BACKWARD): 15}
+    facts = judged(stacks, states={(TRAINER, "read"): 14, (TRAINER, "running"): 6})
+    assert value_of(facts.input.read_share) == pytest.approx(0.93, abs=0.05)
+
+
+def test_a_read_that_sleeps_is_a_read() -> None:
+    stacks = {(TRAINER, READING): 80, (TRAINER, MODEL): 5, (TRAINER, BACKWARD): 15}
+    facts = judged(stacks, states={(TRAINER, "sleep"): 14, (TRAINER, "running"): 6})
+    assert (value_of(facts.input.read_share) or 0) > 0.5
+
+
+def test_a_loop_that_never_asks_for_long_waits_for_nothing() -> None:
+    stacks = {(TRAINER, MODEL): 80, (TRAINER, BACKWARD): 20}
+    facts = judged(stacks, states={(TRAINER, "running"): 20})
+    waited = facts.input.exposed_share
+    assert isinstance(waited, Reading)
+    assert waited.value == 0
+    assert (waited.high or 0) < 0.05
+
+
+def test_a_function_of_the_loop_that_reads_is_the_source_and_one_that_computes_is_not() -> None:
+    reads = {(TRAINER, GET_BATCH): 60, (TRAINER, MODEL): 20, (TRAINER, BACKWARD): 20}
+    assert judged(reads, states={(TRAINER, "read"): 12}).share_of("input") > 0.5
+    computes = ("main (/job/train.py:21)", "get_batch (/job/data.py:9)")
+    stacks = {(TRAINER, computes): 60, (TRAINER, MODEL): 20, (TRAINER, BACKWARD): 20}
+    facts = judged(stacks, states={(TRAINER, "running"): 20})
+    assert facts.share_of("input") == 0
+    assert facts.share_of("own code") > 0.5
+
+
+def test_a_thread_behind_a_queue_is_the_crew_and_one_that_idles_is_not() -> None:
+    stacks = {
+        (TRAINER, GET): 70,
+        (TRAINER, BACKWARD): 30,
+        (THREAD, FEEDER): 95,
+        (THREAD, LOGGER): 5,
+        (SERVICE, LOGGER): 100,
+    }
+    states = {(TRAINER, "lock"): 15, (THREAD, "running"): 19, (SERVICE, "lock"): 5}
+    facts = judged(stacks, gap=10, waited=70, states=states)
+    assert facts.loader is not None
+    assert (facts.loader.num_workers, facts.loader.context) == (1, "threads")
+    assert [line.function for line in facts.fetch_lines] == ["parse"]
+    assert value_of(facts.input.exposed_share) == pytest.approx(0.7, abs=0.02)
+    assert value_of(facts.input.cpu_share) == pytest.approx(1.0, abs=0.02)
+    assert value_of(facts.input.fetch_seconds) == pytest.approx(0.095, abs=0.01)
+
+
+def test_without_stacks_thread_states_name_the_crew() -> None:
+    states = {(TRAINER, "lock"): 15, (THREAD, "running"): 19, (SERVICE, "lock"): 5}
+    facts = judged({}, gap=10, waited=70, states=states)
+    assert facts.loader is not None
+    assert facts.loader.num_workers == 1
