@@ -38,8 +38,8 @@ def main() -> dict[str, Any]:
         "fleet_size",
         f"""## Many runs
 
-`python -m bench fleet_size`, {results.machine()}, load {load:.1f} at the end. Rows of 300 jobs on 60
-hosts, made up, one file each as `run --store` leaves them; `fuelline fleet FOLDER --json`, the
+`python -m bench fleet_size`, {results.machine()}, load {load:.1f} at the end. Rows of 300 jobs on
+60 hosts, made up, one file each as `run --store` leaves them; `fuelline fleet FOLDER --json`, the
 command as a whole.
 
 | runs | wall, s | CPU, s | at most, s | peak RSS, MB | store, MB |
