@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
 BATCH_VARIABLE = "SLURM_JOB_ID"
 _MOST_USD = 1e6
+_DESCRIPTION = """\
+Sum up the runs that `fuelline run --store STORE` left in a folder or a bucket:
+what accelerators waited for, which jobs would gain most and what to change in
+them, trends, jobs that became slower, hosts that are worse than their peers.
+"""
 _EPILOG = """\
 examples:
-  fuelline run --store /shared/fleet train.py        leaves a row of this run
-  fuelline fleet /shared/fleet                       what accelerators waited for
-  fuelline fleet s3://bucket/fleet --since 30d --by user --price h100=2.5,a100=1.6
-  fuelline fleet /shared/fleet --add 20260412      a run that was recorded before
-  fuelline fleet /shared/fleet --epilog              one line, in Slurm's epilog
+  fuelline run --store /shared/fleet train.py    leaves a row of this run
+  fuelline fleet /shared/fleet                   what accelerators waited for
+  fuelline fleet s3://bucket/fleet --since 30d --by user
+  fuelline fleet /shared/fleet --price h100=2.5,a100=1.6
+  fuelline fleet /shared/fleet --add train       a run that was recorded before
+  fuelline fleet /shared/fleet --epilog          one line, in Slurm's epilog
 
 A row holds who, what, where, the verdict, and time lost by cause: no command
 line, no code, no output. Buckets take credentials from the environment, as the
@@ -38,9 +44,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "fleet",
         help="sum up many runs: hours and money lost, by cause, user, job, host or chip",
-        description="Sum up the runs that `fuelline run --store STORE` left in a folder or a "
-        "bucket: what accelerators waited for, which jobs would gain most and what to change in "
-        "them, trends, jobs that became slower, hosts that are worse than their peers.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
