@@ -54,8 +54,8 @@ def run_job(
     """Plant the fault, run the job to its end, undo the fault.
 
     The command is `recorder [enter the fault] launcher script between arguments after`; the
-    launcher is the one that suits the case unless another is given. `device` is `emu`, or empty for the queue
-    of sleeps that occupies no device of torch's (`examples/emulated.py`).
+    launcher is the one that suits the case unless another is given. `device` is `emu`, or empty for
+    the queue of sleeps that occupies no device of torch's (`examples/emulated.py`).
     """
     fault = case.fault if faulty else case.ambient
     measures = {
