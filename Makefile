@@ -5,6 +5,7 @@ FRAMEWORKS := .venv-frameworks
 BROWSER := .venv-browser
 TENSORFLOW := .venv-tensorflow
 WORK := .venv-work
+TOOLS := .venv-tools
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -16,7 +17,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser check format docs zoo zoo-tensorflow zoo-work bench dist clean
+.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow zoo-work bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -46,6 +47,10 @@ frameworks: $(FRAMEWORKS)/.installed
 # Pages in a real browser: Debian's Chromium, or that of CHROMIUM. Skipped in `make test`, which has no driver for it.
 browser: $(BROWSER)/.installed
 	$(BROWSER)/bin/pytest -q tests/browser
+
+# Trackers, notebook and assistant: the real libraries, offline. Skipped in `make test`, which has none of them.
+tools: $(TOOLS)/.installed
+	$(TOOLS)/bin/pytest -q tests/tools
 
 test-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
@@ -86,7 +91,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(WORK) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(WORK) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -111,6 +116,11 @@ $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requ
 $(WORK)/.installed: pyproject.toml requirements-test.txt requirements-work.txt
 	$(PYTHON) -m venv $(WORK)
 	$(WORK)/bin/pip install -q -e . -r requirements-test.txt -r requirements-work.txt
+	touch $@
+
+$(TOOLS)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install -q -e . -r requirements-tools.txt
 	touch $@
 
 $(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt
