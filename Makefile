@@ -4,6 +4,7 @@ VENV := .venv
 FRAMEWORKS := .venv-frameworks
 BROWSER := .venv-browser
 TENSORFLOW := .venv-tensorflow
+TOOLS := .venv-tools
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -15,7 +16,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser check format docs zoo zoo-tensorflow bench dist clean
+.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -45,6 +46,10 @@ frameworks: $(FRAMEWORKS)/.installed
 # Pages in a real browser: Debian's Chromium, or that of CHROMIUM. Skipped in `make test`, which has no driver for it.
 browser: $(BROWSER)/.installed
 	$(BROWSER)/bin/pytest -q tests/browser
+
+# Trackers, notebook and assistant: the real libraries, offline. Skipped in `make test`, which has none of them.
+tools: $(TOOLS)/.installed
+	$(TOOLS)/bin/pytest -q tests/tools
 
 test-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
@@ -82,7 +87,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -102,6 +107,11 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt re
 $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-browser.txt
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/pip install -q -e . -r requirements-browser.txt
+	touch $@
+
+$(TOOLS)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install -q -e . -r requirements-tools.txt
 	touch $@
 
 $(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt

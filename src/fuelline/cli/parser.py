@@ -29,7 +29,9 @@ GROUPS = {
         "probe": "understand.probe",
         "export": "understand.export",
         "runs": "understand.runs",
+        "fleet": "understand.fleet",
         "serve": "understand.serve",
+        "mcp": "understand.mcp",
     },
     "fix": {
         "tune": "fix.tune",

@@ -6,7 +6,8 @@ last with a default; a field is never renamed or given another meaning within on
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable  # noqa: TC003 - msgspec resolves it at run time
+from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 
@@ -344,6 +345,14 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     device_budget: DeviceBudget | None = None
     """Of a recorded run whose device had timed events: where its time went; null for others."""
+    draw_html: ClassVar[Callable[[Diagnosis], str] | None] = None
+    """What draws it for a notebook: set by the room that may ask for drawings (`api/shown.py`)."""
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show; the text where nobody draws."""
+        draw = type(self).draw_html
+        return None if draw is None else draw(self)
+
     energy: EnergyFacts | None = None
     """Of a recorded run: what accelerators and host drew; null for imported ones."""
     start_up: StartLedger | None = None
