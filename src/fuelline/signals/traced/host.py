@@ -361,7 +361,7 @@ def _middles(idle: pl.DataFrame) -> pl.DataFrame:
     """| at_ns | length_ns | of the longest stretches, in order of time."""
     lengths = idle["end_ns"] - idle["start_ns"]
     if idle.height > _MOST_LOOKED_UP:  # to sort all of millions takes longer than all the rest
-        least_ns = int(lengths.top_k(_MOST_LOOKED_UP).min())  # type: ignore[arg-type]
+        least_ns = int(lengths.top_k(_MOST_LOOKED_UP).min())
         idle = idle.filter(lengths >= least_ns)
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
