@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.readings import Reading
-
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Finding
 
@@ -39,9 +37,7 @@ def speak_of_time(finding: Finding) -> Finding:
         finding,
         sentence=_said(finding.sentence),
         evidence=[
-            msgspec.structs.replace(each, what=_said(each.what))
-            for each in finding.evidence
-            if not (isinstance(each.signal, Reading) and each.signal.origin == _PER_BATCH)
+            msgspec.structs.replace(each, what=_said(each.what)) for each in finding.evidence
         ],
         remedies=[
             msgspec.structs.replace(
@@ -51,9 +47,6 @@ def speak_of_time(finding: Finding) -> Finding:
             if not each.by_fix
         ],
     )
-
-
-_PER_BATCH = "the pipeline's own stages over batches"
 
 
 def _said(text: str) -> str:

@@ -164,7 +164,6 @@ def find_working(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
         threads=max(1, len(members)),
         looks=int(states["count"].sum()),
         cpu_part=_cpu_part(timeline, trainer, segments, members),
-        batch_s=UNIT_NS / 1e9,
     )
     is_map = any(_LIBRARY_MAPS.search(frame.file) for frames, _ in stacks for frame in frames)
     name = next((frames[0].function for frames, _ in work), None)
