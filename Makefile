@@ -6,6 +6,8 @@ BROWSER := .venv-browser
 TENSORFLOW := .venv-tensorflow
 JAX := .venv-jax
 ANY := .venv-any
+WORK := .venv-work
+TOOLS := .venv-tools
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
@@ -17,7 +19,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow test-jax coverage pythons frameworks browser check format docs zoo zoo-tensorflow zoo-jax zoo-any bench dist clean
+.PHONY: demo test test-quick test-tensorflow test-jax coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow zoo-work zoo-jax zoo-any bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -48,6 +50,10 @@ frameworks: $(FRAMEWORKS)/.installed
 browser: $(BROWSER)/.installed
 	$(BROWSER)/bin/pytest -q tests/browser
 
+# Trackers, notebook and assistant: the real libraries, offline. Skipped in `make test`, which has none of them.
+tools: $(TOOLS)/.installed
+	$(TOOLS)/bin/pytest -q tests/tools
+
 test-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/pytest -q tests/integration/frameworks/test_tensorflow.py
 
@@ -69,6 +75,9 @@ docs: $(VENV)/.dev
 
 zoo: $(VENV)/.dev
 	$(BIN)/python -m bench.zoo
+
+zoo-work: $(WORK)/.installed
+	$(WORK)/bin/python -m bench.zoo --work --runs 3
 
 zoo-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/python -m bench.zoo --tensorflow --runs 3
@@ -93,7 +102,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(JAX) $(ANY) $(BROWSER) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(JAX) $(ANY) $(WORK) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -113,6 +122,16 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt re
 $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-browser.txt
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/pip install -q -e . -r requirements-browser.txt
+	touch $@
+
+$(WORK)/.installed: pyproject.toml requirements-test.txt requirements-work.txt
+	$(PYTHON) -m venv $(WORK)
+	$(WORK)/bin/pip install -q -e . -r requirements-test.txt -r requirements-work.txt
+	touch $@
+
+$(TOOLS)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install -q -e . -r requirements-tools.txt
 	touch $@
 
 $(TENSORFLOW)/.installed: pyproject.toml requirements-test.txt requirements-tensorflow.txt

@@ -24,13 +24,18 @@ from fuelline.ingest import compact_recording
 from fuelline.schema.run.recording import PART_PREFIX
 
 OUT = Path(__file__).with_name("out") / "pages"
-BARS = {"hour_bytes": 1e6, "ranks_bytes": 3e6, "first_screen_s": 1.0, "usable_s": 2.0}
+BARS = {
+    "hour_bytes": 1e6,
+    "ranks_bytes": 3e6,
+    **{f"{name}_first_screen_s": 1.0 for name in ("hour", "ranks")},
+    **{f"{name}_usable_s": 2.0 for name in ("hour", "ranks")},
+}
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 REPEATS = 5
-TIMES = """() => {
-  const paint = performance.getEntriesByName('first-contentful-paint')[0];
-  return [paint.startTime, performance.getEntriesByType('navigation')[0].loadEventEnd];
-}"""
+TIMES = """() => [
+  performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
+  performance.getEntriesByType('navigation')[0].loadEventEnd,
+]"""
 
 
 def main() -> dict[str, Any]:
@@ -44,7 +49,8 @@ def main() -> dict[str, Any]:
         pipeline.show_report(run_dir, name=name, price=2.5, stream=None, page=page)
         figures[f"{name}_seconds"] = round(time.perf_counter() - start_s, 2)
         figures[f"{name}_bytes"] = page.stat().st_size
-    figures |= show(OUT / "hour.html")
+    for name in ("hour", "ranks"):
+        figures |= {f"{name}_{key}": value for key, value in show(OUT / f"{name}.html").items()}
     figures["passed"] = all(figures[name] <= bar for name, bar in BARS.items() if name in figures)
     results.write_section("page_size", section(figures))
     shutil.rmtree(OUT)
@@ -90,8 +96,10 @@ def load(browser: Any, page: Path) -> tuple[float, float]:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
     tab = context.new_page()
     tab.goto(page.as_uri())
-    tab.wait_for_timeout(100)
-    first, usable = tab.evaluate(TIMES)
+    first, usable = None, 0.0
+    while not first or not usable:  # the page's policy forbids to have it wait for a condition
+        tab.wait_for_timeout(50)
+        first, usable = tab.evaluate(TIMES)
     context.close()
     return first, usable
 
@@ -104,10 +112,11 @@ def section(figures: dict[str, Any]) -> str:
         f"| to diagnose the hour and write it | {figures['hour_seconds']} s | |",
         f"| to diagnose 64 ranks and write them | {figures['ranks_seconds']} s | |",
     ]
-    if "usable_s" in figures:
+    if "hour_usable_s" in figures:
         rows += [
-            f"| the hour: first screen in Chromium | {figures['first_screen_s']} s | 1 s |",
-            f"| the hour: all of it usable | {figures['usable_s']} s | 2 s |",
+            f"| {words}: first screen, all of it usable, in Chromium "
+            f"| {figures[f'{name}_first_screen_s']} s, {figures[f'{name}_usable_s']} s | 1 s, 2 s |"
+            for name, words in (("hour", "the hour"), ("ranks", "64 ranks"))
         ]
     table = "\n".join(rows)
     return f"""## The page

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from bench.replay.events import NotReplayableError, read_job
+from bench.replay.marks import window_of
 from bench.replay.recording import write_recording
-from bench.replay.truth import FIGURES, find_found, find_truth, window_of
+from bench.replay.truth import FIGURES, find_found, find_truth
 from fuelline.ingest import load_trace
 from fuelline.pipeline.imported import import_files
 from fuelline.pipeline.recorded import diagnose_recording

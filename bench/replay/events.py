@@ -2,7 +2,8 @@
 
 Python calls are not in most traces; operators stand for them. The outermost `aten::to` with a copy
 in it was a `.to(device)`, an operator that reads a value was an `.item()`, and what autograd's own
-thread does while the trainer's thread does nothing is a backward pass.
+thread does while the trainer's thread does nothing is a backward pass. Batches are what torch's
+profiler says of its loader, or else Python's frames of it, or else a range that somebody named so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import polars as pl
 
 from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
 from fuelline.schema.wire import Flag, Kind
+from fuelline.signals.traced.names import find_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,16 +28,20 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Job", "NotReplayableError", "read_job"]
 
 _NEXT = re.compile(r"^(?:enumerate\(DataLoader\)#)?(?P<loader>\w+)\.__next__$")
+_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 _STEP = re.compile(r"^Optimizer\.step#(?P<optimizer>\w+)\.step$")
 _BACKWARD = re.compile(r"Backward|autograd::")
 _COPYING = ("aten::to", "aten::copy_", "aten::_to_copy")
 _READING = ("aten::item", "aten::_local_scalar_dense", "aten::to", "aten::_to_copy")
-_WAITING = re.compile(r"(Stream|Device|Event)Synchronize$")
+_WAITING = re.compile(r"(Stream|Device|Event)Synchronize$|^hipMemcpyWithStream$|^(cuda|hip)Memcpy$")
 _EVERYTHING = re.compile(r"DeviceSynchronize$")
 _CALLING_NS = 50_000
 """From the call of `backward()` to the first operator on autograd's thread, at most."""
 _RETURNING_NS = 20_000
+_TO_DEVICE = int(CopyDirection.HOST_TO_DEVICE)
 _FEWEST = 3
+_MOST_LOST = 0.1
+"""Of the device's events: if more of them lack the call that launched them, too much is open."""
 
 
 class NotReplayableError(Exception):
@@ -53,6 +59,8 @@ class Call:
     flags: int = 0
     name: str = ""
     """Of the loader or of the optimizer."""
+    stream: int | None = None
+    """That a copy went over."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class Work:
     stream: int
     called_ns: int
     end_ns: int
+    device: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ class Job:
     stream: int
     """That the optimizer launches on."""
     kernels: list[tuple[int, int]] = field(default_factory=list)
-    """Of the device, on any stream, by start: what its driver counts as utilisation."""
+    """Of the device, on any stream, by start: what its driver counts as utilisation. A copy within
+    the device is a kernel of the driver's."""
     end_ns: int = 0
 
     def of(self, *kinds: Kind) -> list[Call]:
@@ -96,19 +106,21 @@ def read_job(trace: Trace, rank: int) -> Job:
     """The job of one rank."""
     spans = _read_host(trace, rank)
     trainer = _find_trainer(spans)
-    own = spans[trainer]
+    waits = _find_batches(spans)[trainer]
+    own = [span for span in spans[trainer] if span.kind != int(HostKind.PYTHON)]
     launched = _read_launched(trace, rank, spans)
     operators = _outermost(span for span in own if "::" in span.name)
-    calls = [*_batches(own), *_steps(own)]
+    calls = [*waits, *_steps(own)]
     calls += _copies(operators, own, launched)
     calls += _waits(operators, own)
-    calls += _backwards(spans, trainer, own)
+    calls += _backwards(spans, trainer, own, waits)
     calls.sort(key=lambda call: (call.start_ns, -call.end_ns))
     _refuse_few(calls)
-    works = [Work(row["stream"], row["called_ns"], row["end_ns"]) for row in launched]
-    device = max(launched, key=lambda row: row["device"])["device"] if launched else 0
-    counts = [row["device"] for row in launched]
-    device = max(set(counts), key=counts.count, default=device)
+    works = [
+        Work(row["stream"], row["called_ns"], row["end_ns"], row["device"]) for row in launched
+    ]
+    device = _find_device(trace, rank, launched)
+    works = [work for work in works if work.device == device]
     return Job(
         rank=rank,
         device=device,
@@ -135,7 +147,10 @@ def _read_host(trace: Trace, rank: int) -> dict[int, list[_Span]]:
     texts = trace.texts(rank)
     by_thread: dict[int, list[_Span]] = {}
     wanted = [int(HostKind.OP), int(HostKind.RUNTIME), int(HostKind.ANNOTATION)]
-    frame = trace.table("host", rank).filter(pl.col("kind").is_in(wanted))
+    frames = [number for number, text in texts.items() if _FRAME.search(text)]
+    frame = trace.table("host", rank).filter(
+        pl.col("kind").is_in(wanted) | pl.col("name").is_in(frames)
+    )
     columns = ("thread", "start_ns", "end_ns", "name", "kind", "correlation")
     for thread, start, end, name, kind, correlation in frame.select(columns).iter_rows():
         span = _Span(start, end, texts.get(name, ""), kind, correlation)
@@ -146,17 +161,59 @@ def _read_host(trace: Trace, rank: int) -> dict[int, list[_Span]]:
 
 
 def _find_trainer(spans: dict[int, list[_Span]]) -> int:
-    counts = {
-        thread: sum(_NEXT.match(span.name) is not None for span in own)
-        for thread, own in spans.items()
-    }
-    thread = max(counts, key=lambda each: counts[each], default=None)
-    if thread is None or not counts[thread]:
+    """The thread that takes the batches; it must be the one that trains, too."""
+    batches = _find_batches(spans)
+    thread = max(batches, key=lambda each: len(batches[each]), default=None)
+    if thread is None:
         raise NotReplayableError(
-            "the trace shows no loader: none of its annotations is a DataLoader's __next__, so it "
-            "cannot be said what our hooks would have recorded"
+            "the trace shows no loader: no annotation is a DataLoader's __next__ or named as one, "
+            "so it cannot be said what our hooks would have recorded"
+        )
+    steps = {each: len(_steps(own)) for each, own in spans.items()}
+    steppers = [each for each, count in steps.items() if count]
+    if steppers and thread not in steppers:
+        raise NotReplayableError(
+            f"thread {thread} takes the batches and thread {steppers[0]} trains, so how long the "
+            "training waits for a batch is not in the trace"
         )
     return thread
+
+
+def _find_batches(spans: dict[int, list[_Span]]) -> dict[int, list[Call]]:
+    """Thread to its calls of a loader, by the surest sign of one that the trace has."""
+    for sign in (_as_iterator, _as_frame, _as_range):
+        found = {}
+        for thread, own in spans.items():
+            waits = _outermost(span for span in own if sign(span))
+            if waits:
+                found[thread] = [
+                    Call(
+                        Kind.WAIT,
+                        span.start_ns,
+                        span.end_ns,
+                        flags=int(Flag.TRAINING),
+                        name=sign(span) or "",
+                    )
+                    for span in waits
+                ]
+        if found:
+            return found
+    return {}
+
+
+def _as_iterator(span: _Span) -> str | None:
+    """The loader's iterator, as torch's profiler names what it does."""
+    told = _NEXT.match(span.name)
+    return told["loader"] if told else None
+
+
+def _as_frame(span: _Span) -> str | None:
+    return "DataLoader" if span.kind == int(HostKind.PYTHON) and _FRAME.search(span.name) else None
+
+
+def _as_range(span: _Span) -> str | None:
+    is_range = span.kind in {int(HostKind.ANNOTATION), int(HostKind.OP)} and "::" not in span.name
+    return "DataLoader" if is_range and find_cause(span.name) == "data loader" else None
 
 
 def _read_launched(trace: Trace, rank: int, spans: dict[int, list[_Span]]) -> list[dict[str, Any]]:
@@ -180,11 +237,29 @@ def _read_launched(trace: Trace, rank: int, spans: dict[int, list[_Span]]) -> li
     return rows
 
 
+def _find_device(trace: Trace, rank: int, launched: list[dict[str, Any]]) -> int:
+    """The device that most calls launched on; if the trace says too seldom which they are, none."""
+    events = trace.table("device", rank).with_columns(pl.col("device").fill_null(0))
+    if not events.height:
+        raise NotReplayableError(
+            "the trace shows a loader, but nothing that a device did, so there is no truth to "
+            "compare with"
+        )
+    lost = 1 - len(launched) / events.height
+    if lost > _MOST_LOST:
+        raise NotReplayableError(
+            f"of {lost:.0%} of what its device did the trace does not show the call that launched "
+            "it, so it cannot be said when an event would have been passed"
+        )
+    counts = [row["device"] for row in launched]
+    return int(max(set(counts), key=counts.count))
+
+
 def _kernels(trace: Trace, rank: int, device: int) -> list[tuple[int, int]]:
     events = trace.table("device", rank).with_columns(pl.col("device").fill_null(0))
-    busy = events.filter(
-        (pl.col("device") == device) & (pl.col("kind") != int(DeviceKind.COPY))
-    ).sort("start_ns")
+    is_inside = pl.col("direction").is_in([int(CopyDirection.DEVICE_TO_DEVICE)])
+    is_kernel = (pl.col("kind") != int(DeviceKind.COPY)) | is_inside.fill_null(value=False)
+    busy = events.filter((pl.col("device") == device) & is_kernel).sort("start_ns")
     return list(busy.select("start_ns", "end_ns").iter_rows())
 
 
@@ -194,20 +269,6 @@ def _outermost(spans: Iterable[_Span]) -> list[_Span]:
         if not found or span.end_ns > found[-1].end_ns:
             found.append(span)
     return found
-
-
-def _batches(own: list[_Span]) -> list[Call]:
-    waits = _outermost(span for span in own if _NEXT.match(span.name))
-    return [
-        Call(
-            Kind.WAIT,
-            span.start_ns,
-            span.end_ns,
-            flags=int(Flag.TRAINING),
-            name=_NEXT.match(span.name)["loader"],  # type: ignore[index]
-        )
-        for span in waits
-    ]
 
 
 def _steps(own: list[_Span]) -> list[Call]:
@@ -237,11 +298,12 @@ def _as_copy(operator: _Span, rows: list[dict[str, Any]], *, is_waiting: bool) -
     directions = {row["direction"] for row in rows}
     size_bytes = sum(row["size_bytes"] or 0 for row in rows)
     span = (operator.start_ns, operator.end_ns)
-    if int(CopyDirection.HOST_TO_DEVICE) in directions and operator.name in _COPYING:
+    if _TO_DEVICE in directions and operator.name in _COPYING:
         flags = 0 if is_waiting else int(Flag.NON_BLOCKING)
         if any("Pinned" in row["text"] for row in rows):
             flags |= int(Flag.PINNED)
-        return Call(Kind.COPY, *span, size_bytes, flags)
+        streams = [row["stream"] for row in rows if row["direction"] == _TO_DEVICE]
+        return Call(Kind.COPY, *span, size_bytes, flags, stream=streams[-1])
     is_read = int(CopyDirection.DEVICE_TO_HOST) in directions and operator.name in _READING
     return Call(Kind.SYNC, *span, flags=int(Flag.IMPLICIT)) if is_read and is_waiting else None
 
@@ -272,7 +334,9 @@ def _waits(operators: list[_Span], own: list[_Span]) -> list[Call]:
     return found
 
 
-def _backwards(spans: dict[int, list[_Span]], trainer: int, own: list[_Span]) -> list[Call]:
+def _backwards(
+    spans: dict[int, list[_Span]], trainer: int, own: list[_Span], waits: list[Call]
+) -> list[Call]:
     """What autograd's threads do in one stretch that the trainer's thread does nothing in."""
     engine = sorted(
         (
@@ -283,12 +347,13 @@ def _backwards(spans: dict[int, list[_Span]], trainer: int, own: list[_Span]) ->
         ),
         key=lambda span: span.start_ns,
     )
+    taken = {(call.start_ns, call.end_ns) for call in waits}
     active = _outermost(
         span
         for span in own
         if "::" in span.name
         or span.kind == int(HostKind.RUNTIME)
-        or _NEXT.match(span.name)
+        or (span.start_ns, span.end_ns) in taken
         or _STEP.match(span.name)
     )
     starts = [span.start_ns for span in active]

@@ -16,7 +16,7 @@ from fuelline.schema.wire import Flag, Kind, MarkPlace
 if TYPE_CHECKING:
     from bench.replay.events import Call, Job
 
-__all__ = ["Mark", "put_marks"]
+__all__ = ["Mark", "put_beside", "put_marks", "window_of"]
 
 _STANDS_NS = 20_000
 """A mark that was put so shortly before stands for the one before a stall."""
@@ -44,11 +44,12 @@ class Mark:
     host_ns: int
     device_ns: int
     known_ns: int
+    stream: int
 
 
 def put_marks(job: Job) -> list[Mark]:
     """All marks that would have been read before the trace ends."""
-    stream = _Stream(job)
+    stream = _Stream(job, job.stream)
     put: list[tuple[MarkPlace, int]] = []
     queries: list[int] = []
     is_told = False
@@ -67,7 +68,23 @@ def put_marks(job: Job) -> list[Mark]:
         device_ns = stream.passes(host_ns)
         later = bisect.bisect_left(queries, max(device_ns, host_ns + 1))
         if later < len(queries):
-            marks.append(Mark(place, host_ns, device_ns, queries[later]))
+            marks.append(Mark(place, host_ns, device_ns, queries[later], job.stream))
+    return marks
+
+
+def put_beside(job: Job) -> list[Mark]:
+    """Those of copies on other streams, which are in order for each of these."""
+    streams: dict[int, _Stream] = {}
+    marks = []
+    for call in job.calls:
+        if call.stream is not None and call.flags & Flag.NON_BLOCKING and call.stream != job.stream:
+            stream = streams.setdefault(call.stream, _Stream(job, call.stream))
+            for place, host_ns in (
+                (MarkPlace.BESIDE_BEGIN, call.start_ns),
+                (MarkPlace.BESIDE_END, call.end_ns),
+            ):
+                device_ns = stream.passes(host_ns)
+                marks.append(Mark(place, host_ns, device_ns, job.end_ns, call.stream))
     return marks
 
 
@@ -91,10 +108,10 @@ def _has_waited(call: Call) -> bool:
 
 
 class _Stream:
-    """When the training's stream is done with what was launched before a moment."""
+    """When a stream is done with what was launched before a moment."""
 
-    def __init__(self, job: Job) -> None:
-        own = [work for work in job.works if work.stream == job.stream]
+    def __init__(self, job: Job, stream: int) -> None:
+        own = [work for work in job.works if work.stream == stream]
         self._called = [work.called_ns for work in own]
         self._ends = list(accumulate((work.end_ns for work in own), max))
 
@@ -103,3 +120,15 @@ class _Stream:
         place = bisect.bisect_left(self._called, host_ns)
         last_ns = self._ends[place - 1] if place else 0
         return max(host_ns + _LATENCY_NS, last_ns)
+
+
+def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
+    """From when the device was done with the first step to the last mark.
+
+    Without an optimizer a step ends when a batch has arrived.
+    """
+    end = MarkPlace.STEP_END if job.of(Kind.STEP) else MarkPlace.WAIT_END
+    ends = [mark.device_ns for mark in marks if mark.place == end]
+    if not ends:
+        return min(call.start_ns for call in job.calls), job.end_ns
+    return ends[0], marks[-1].device_ns

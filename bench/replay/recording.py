@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.replay.marks import Mark, put_marks
+from bench.replay.marks import Mark, put_beside, put_marks, window_of
 from fuelline.record.spool import Spool
 from fuelline.schema.run.journal import encode_frame
 from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
@@ -40,7 +40,7 @@ def write_recording(job: Job, folder: Path, name: str, *, with_counters: bool) -
     _introduce(spool, job, first_ns + shift_ns)
     marks = put_marks(job)
     _write_calls(spool, job.calls, shift_ns)
-    for mark in marks:
+    for mark in (*marks, *put_beside(job)):
         _write_mark(spool, job, mark, marks[0], shift_ns)
     spool.close()
     run = RunFacts(
@@ -54,7 +54,7 @@ def write_recording(job: Job, folder: Path, name: str, *, with_counters: bool) -
     )
     (folder / RUN_FILE).write_bytes(msgspec.json.encode(run))
     if with_counters:
-        rows = _counters(job, _judged(job), shift_ns)
+        rows = _counters(job, window_of(job, marks), shift_ns)
         (folder / "observer.journal").write_bytes(encode_frame(rows))
     return marks
 
@@ -98,7 +98,7 @@ def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) 
         job.device,
         mark.device_ns - first.device_ns,
         1,
-        job.stream,
+        mark.stream,
         int(mark.place),
     )
 
@@ -109,9 +109,11 @@ def _counters(
     """What the driver's library would have said of the device, once a sampling period.
 
     A trace lasts some steps and a recording minutes, so the periods are laid out to fill the steps:
-    one that hangs over either end would weigh as much as it never does.
+    one that hangs over either end would weigh as much as it never does. For the same reason they
+    are the device's steps, by however much that is behind the host.
     """
     start_ns, end_ns = window
+    late_ns = max(0, end_ns - max(call.end_ns for call in job.calls))
     device = f"gpu{job.device}"
     rows: list[DeviceSeen | DeviceSample | DeviceProcess] = [
         DeviceSeen(start_ns + shift_ns, device, "nvidia", "replayed"),
@@ -123,14 +125,8 @@ def _counters(
         busy_ns = _covered(job.kernels, begun_ns, ended_ns)
         share = round(100 * busy_ns / (ended_ns - begun_ns)) / 100
         values = {"util.gpu_frac": share, "job.frac": 1.0}
-        rows.append(DeviceSample(ended_ns + shift_ns, device, values))
+        rows.append(DeviceSample(ended_ns - late_ns + shift_ns, device, values))
     return rows
-
-
-def _judged(job: Job) -> tuple[int, int]:
-    """What a diagnosis looks at: from the end of the first step to the last call."""
-    steps = [call.end_ns for call in job.calls if call.kind == Kind.STEP]
-    return min(steps, default=job.calls[0].start_ns), max(call.end_ns for call in job.calls)
 
 
 def _covered(spans: list[tuple[int, int]], start_ns: int, end_ns: int) -> int:

@@ -13,20 +13,17 @@ import polars as pl
 
 from bench.replay.events import NotReplayableError
 from fuelline.schema.run.trace import CopyDirection
-from fuelline.schema.wire import Kind, MarkPlace
 from fuelline.signals.traced import survey_trace
 from fuelline.timeline.intervals import intersect, merge, merge_all, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench.replay.events import Job
-    from bench.replay.marks import Mark
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.parts import LedgerPart
     from fuelline.timeline.trace import Trace
 
-__all__ = ["FIGURES", "Shares", "find_found", "find_truth", "window_of"]
+__all__ = ["FIGURES", "Shares", "find_found", "find_truth"]
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,32 +98,28 @@ def _outside_copies(events: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
-    """From when the device was done with the first step to the last mark.
-
-    Without an optimizer a step ends when a batch has arrived.
-    """
-    end = MarkPlace.STEP_END if job.of(Kind.STEP) else MarkPlace.WAIT_END
-    ends = [mark.device_ns for mark in marks if mark.place == end]
-    if not ends:
-        return min(call.start_ns for call in job.calls), job.end_ns
-    return ends[0], marks[-1].device_ns
-
-
 _UNDIVIDED = 0.01
 """Of the window: more time of which it is not known whether the device worked leaves both open."""
 
 
 def find_found(diagnosis: Diagnosis) -> Shares:
-    """The same from the device's side of a diagnosis."""
+    """The same from the device's side of a diagnosis, of the time between marks.
+
+    By what the device is behind the host, the host's window begins earlier.
+    """
     told = diagnosis.device_budget
-    if told is None:
+    known = 0.0 if told is None else 1 - told.share_of("unknown")
+    if told is None or known <= 0:
         return Shares()
-    input_wait, host = told.share_of("waiting for input"), told.share_of("waiting for the host")
-    is_known = told.share_of("host-paced") <= _UNDIVIDED
+    shares = {
+        part: told.share_of(part) / known
+        for part in ("waiting for input", "waiting for the host", "pauses", "copies", "host-paced")
+    }
+    input_wait, host = shares["waiting for input"], shares["waiting for the host"]
+    is_known = shares["host-paced"] <= _UNDIVIDED
     return Shares(
-        device_idle=input_wait + host + told.share_of("pauses") if is_known else None,
+        device_idle=input_wait + host + shares["pauses"] if is_known else None,
         input_wait=input_wait,
-        copies=told.share_of("copies"),
+        copies=shares["copies"],
         launch_bound=host if is_known else None,
     )

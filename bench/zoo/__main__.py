@@ -5,6 +5,9 @@ python -m bench.zoo --check          are the faults really there? no recorder in
 python -m bench.zoo --device emu     on a device in torch (bench/emu) instead of a queue of sleeps
 python -m bench.zoo --report         the last outcomes as a section of bench/RESULTS.md
 python -m bench.zoo --tensorflow     the cases of tf.data and Keras, kept in zoo.tensorflow.json
+python -m bench.zoo --jax            the cases of JAX and grain, kept in zoo.jax.json
+python -m bench.zoo --any            sources that are no DataLoader, kept in zoo.any.json
+python -m bench.zoo --work           the cases without training steps, kept in zoo.work.json
 """
 
 from __future__ import annotations
@@ -18,18 +21,34 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench.zoo import outcome, report
+from bench.zoo.any_cases import ANY_CASES
 from bench.zoo.cases import CASES
 from bench.zoo.check import check
+from bench.zoo.jax_cases import JAX_CASES
 from bench.zoo.job import my_turn
 from bench.zoo.load import LOADS, background
 from bench.zoo.outcome import Outcome
 from bench.zoo.record import run_case
 from bench.zoo.tensorflow_cases import TENSORFLOW_CASES
+from bench.zoo.work_cases import WORK_CASES
 
 if TYPE_CHECKING:
     from bench.zoo.case import Case
 
 OUT = Path(__file__).parents[1] / "out"
+FAMILIES = {
+    "any": ANY_CASES,
+    "jax": JAX_CASES,
+    "tensorflow": TENSORFLOW_CASES,
+    "work": WORK_CASES,
+}
+"""Cases that run in environments of their own."""
+FAMILIES_HELP = {
+    "any": "the cases of sources that are no DataLoader",
+    "jax": "the cases of JAX and grain",
+    "tensorflow": "the cases of TensorFlow",
+    "work": "the cases without training steps",
+}
 
 
 def main(argv: list[str] | None = None) -> dict[str, object]:
@@ -41,7 +60,7 @@ def main(argv: list[str] | None = None) -> dict[str, object]:
     if not options.report:
         run(options)
     told = load_outcomes(_kept_in(options))
-    if not options.only and not options.tensorflow:
+    if not options.only and not options.family:
         report.write_report(told, options.device)
     ours = outcome.summary([o for o in told if o.tool == "fuelline"])
     print(report.confusion_table([o for o in told if o.tool == "fuelline"]))
@@ -68,7 +87,8 @@ def run(options: argparse.Namespace) -> None:
 def keep(fresh: list[Outcome], path: Path) -> None:
     """Replace the outcomes of the same case, tool and load."""
     replaced = {(o.case, o.tool, o.load) for o in fresh}
-    order = {case.name: place for place, case in enumerate([*CASES, *TENSORFLOW_CASES])}
+    known = [*CASES, *(case for family in FAMILIES.values() for case in family)]
+    order = {case.name: place for place, case in enumerate(known)}
     with my_turn(OUT / "outcomes.lock"):
         kept = [o for o in load_outcomes(path) if (o.case, o.tool, o.load) not in replaced]
         kept = sorted(
@@ -84,12 +104,12 @@ def load_outcomes(path: Path) -> list[Outcome]:
 
 
 def _kept_in(options: argparse.Namespace) -> Path:
-    kind = "tensorflow" if options.tensorflow else options.device
+    kind = options.family or options.device
     return OUT / (f"zoo.{kind}.json" if kind else "zoo.json")
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:
-    names, cases = options.only, TENSORFLOW_CASES if options.tensorflow else CASES
+    names, cases = options.only, FAMILIES.get(options.family, CASES)
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/*cases.py")
@@ -132,7 +152,10 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         help="run all jobs on the device of bench/emu (default: a queue of sleeps)",
     )
     parser.add_argument("--check", action="store_true", help="only see that faults are real")
-    parser.add_argument("--tensorflow", action="store_true", help="the cases of TensorFlow")
+    for family, whose in FAMILIES_HELP.items():
+        parser.add_argument(
+            f"--{family}", dest="family", action="store_const", const=family, default="", help=whose
+        )
     parser.add_argument("--report", action="store_true", help="only write the report again")
     return parser.parse_args(argv)
 

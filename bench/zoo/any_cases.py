@@ -4,6 +4,7 @@ Those of libraries run in an environment of their own (`make zoo-any`).
 """
 
 from bench.zoo.case import HEALTHY, Case, Pair
+from bench.zoo.fault import NOTHING, Fault
 from bench.zoo.faults.groups import OneCore, Quota
 from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.preload import SlowReads
@@ -16,16 +17,32 @@ def _prepare(limit: str) -> tuple[Pair, ...]:
 
 
 def _case(
-    name: str, sentence: str, args: str, *truth: Pair, job: str = OWN, **more: object
+    name: str,
+    sentence: str,
+    args: str,
+    *truth: Pair,
+    job: str = OWN,
+    fault: Fault = NOTHING,
+    without: str = "",
+    why_two: str = "",
 ) -> Case:
     return Case(
-        name=f"any-{name}", sentence=sentence, job=job, data="files", args=args, truth=truth, **more
-    )  # type: ignore[arg-type]
+        name=f"any-{name}",
+        sentence=sentence,
+        job=job,
+        data="files",
+        args=args,
+        truth=truth,
+        fault=fault,
+        without=without,
+        why_two=why_two,
+    )
 
 
 READ: Pair = ("read", "latency")
 SLOW = SlowReads(delay_ms=8)
 FAST = "--fixed-ms 2 --sample-ms 0.1"
+ONE = "Decoding and transforming are one function, which a line of code alone tells apart."
 LOCK = "Of what takes turns at one lock, more processes are as good an answer."
 
 ANY_CASES = [
@@ -42,6 +59,7 @@ ANY_CASES = [
         f"--source generator --work parse --batch 32 {FAST}",
         *_prepare("parallelism"),
         without="--work none",
+        why_two=ONE,
     ),
     _case(
         "generator-ask",
@@ -72,6 +90,7 @@ ANY_CASES = [
         f"--source threads --workers 1 --work compute --batch 16 {FAST}",
         *_prepare("parallelism"),
         without="--work none",
+        why_two=ONE,
     ),
     _case(
         "simplequeue-read",
@@ -86,6 +105,7 @@ ANY_CASES = [
         f"--source imap --workers 1 --work compute --batch 16 {FAST}",
         *_prepare("parallelism"),
         without="--work none",
+        why_two=ONE,
     ),
     _case(
         "pool-one-core",
@@ -93,6 +113,7 @@ ANY_CASES = [
         f"--source pool --workers 2 --work compute --batch 16 {FAST}",
         *_prepare("cores"),
         fault=OneCore(),
+        why_two=ONE,
     ),
     _case(
         "processes-quota",
@@ -100,6 +121,7 @@ ANY_CASES = [
         f"--source processes --workers 2 --work compute --batch 16 {FAST}",
         *_prepare("cores"),
         fault=Quota(cores=0.5),
+        why_two=ONE,
     ),
     _case(
         "futures-ask",
@@ -121,6 +143,7 @@ ANY_CASES = [
         f"--source pipe --work compute --batch 16 {FAST}",
         *_prepare("parallelism"),
         without="--work none",
+        why_two=ONE,
     ),
     _case(
         "coroutines-read",

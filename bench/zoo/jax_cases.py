@@ -16,10 +16,7 @@ def _prepare(limit: str) -> tuple[Pair, ...]:
     return (("transform", limit), ("decode", limit))
 
 
-BOTH_CPU: tuple[Pair, ...] = (*_prepare("parallelism"), *_prepare("cores"))
-TWO_CORES = (
-    "On two cores one process that prepares leaves one free or not, as others happen to run."
-)
+ONE = "Decoding and transforming are one function, which a line of code alone tells apart."
 
 JAX_CASES = [
     Case(
@@ -48,6 +45,7 @@ JAX_CASES = [
         args="--source generator --work parse --batch 32 --step-ms 4",
         without="--work none",
         truth=_prepare("parallelism"),
+        why_two=ONE,
     ),
     Case(
         name="jax-grain-no-threads",
@@ -94,6 +92,7 @@ JAX_CASES = [
         args="--source mp --workers 1 --threads 1 --work compute --batch 16 --step-ms 6",
         without="--work none",
         truth=_prepare("parallelism"),
+        why_two=ONE,
     ),
     Case(
         name="jax-grain-one-core",
@@ -103,6 +102,7 @@ JAX_CASES = [
         args="--source mp --workers 2 --threads 1 --work compute --batch 16 --step-ms 6",
         fault=OneCore(),
         truth=_prepare("cores"),
+        why_two=ONE,
     ),
     Case(
         name="jax-grain-quota",
@@ -112,6 +112,7 @@ JAX_CASES = [
         args="--source mp --workers 2 --threads 1 --work compute --batch 16 --step-ms 10",
         fault=Quota(cores=0.5),
         truth=_prepare("cores"),
+        why_two=ONE,
     ),
     Case(
         name="jax-torch-serial",
@@ -121,6 +122,7 @@ JAX_CASES = [
         args="--source torch --work parse --batch 32 --step-ms 4",
         without="--work none",
         truth=_prepare("parallelism"),
+        why_two=ONE,
     ),
     Case(
         name="jax-queue-read",

@@ -44,11 +44,17 @@ __all__ = [  # noqa: PLE0604 - the names of a dictionary
 ]
 
 
+_EXTENSION = {"load_ipython_extension": "load", "unload_ipython_extension": "unload"}
+"""What `%load_ext fuelline` asks for; no name for users."""
+
+
 def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - a job that records needs none of this
 
     if name == "plan":
         return import_module("fuelline.plan")
+    if name in _EXTENSION:
+        return getattr(import_module("fuelline.tools.notebook"), _EXTENSION[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"fuelline.{_HOMES[name]}"), name)

@@ -55,12 +55,12 @@ class Home:
 
 
 @contextmanager
-def served(home: Home) -> Iterator[str]:
-    """The address with its token; at the end the server leaves when it is interrupted."""
+def served(home: Home, *words: str) -> Iterator[str]:
+    """The address that it prints; at the end the server leaves when it is interrupted."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = home.command("serve", "--no-open", "--port", str(port))
+    server = home.command("serve", "--no-open", "--port", str(port), *words)
     assert server.stdout is not None
     try:
         yield server.stdout.readline().split()[-1]

@@ -77,3 +77,40 @@ def test_a_killed_rank_leaves_a_run_that_can_be_diagnosed(tmp_path: Path) -> Non
     assert diagnosis.run.exit_code != 0
     assert diagnosis.collectives.ranks == 2
     assert diagnosis.steps.count == STEPS - 1
+
+
+def exchange(kind: str, run_dir: Path | None = None) -> list[str]:
+    done = subprocess.run(
+        [*TORCHRUN, str(JOBS / "exchange.py"), kind],
+        env=environment(run_dir),
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("kind", "met", "calls", "waits"),
+    [
+        # Forward of the second layer; and in backward, of the first one's input: none needs one.
+        ("parallel", Collective.ALL_REDUCE, 3, 3),
+        # One sent and one received singly, and two at once; each handle is waited for.
+        ("stages", Collective.SENDS, 9, 12),
+        # Three at once, by a handle in one of three steps.
+        ("together", Collective.ALL_REDUCE, 3, 1),
+    ],
+)
+def test_exchanges_that_go_past_the_usual_calls_are_seen(
+    tmp_path: Path, kind: str, met: Collective, calls: int, waits: int
+) -> None:
+    assert exchange(kind, tmp_path) == exchange(kind)
+    for left in ranks_of(tmp_path):
+        assert not left.faults
+        assert not left.blindspots()
+        assert count(left, met) == calls
+        assert len(left.of(Kind.COLLECTIVE_WAIT)) == waits
+        sizes = {record[3] for record in left.of(Kind.COLLECTIVE) if record[2] == met}
+        assert min(sizes) >= 16

@@ -43,7 +43,10 @@ def diagnose(run: AnyRun = None, *, usd_per_hour: float | None = None) -> Diagno
 
     `usd_per_hour` is the price of one accelerator-hour; with it, losses are in money, too.
     """
+    from fuelline.api.shown import show_in_notebooks  # noqa: PLC0415 - which knows the nouns
+
     check_price(usd_per_hour)
+    show_in_notebooks()
     return pipeline.diagnose_run(locate(run), usd_per_hour)
 
 

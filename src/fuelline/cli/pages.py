@@ -26,6 +26,25 @@ def add_page(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_junit(parser: argparse.ArgumentParser) -> None:
+    """`--junit`, for commands whose exit code is a check."""
+    parser.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="also write the check's outcome as JUnit XML (default: none)",
+    )
+
+
+def check_junit(path: Path | None) -> None:
+    """Before anything is measured: somebody's file is not overwritten."""
+    if path is not None:
+        from fuelline.report.renderers.junit import SIGN  # noqa: PLC0415 - as below
+        from fuelline.report.renderers.whole_file import check_free  # noqa: PLC0415
+
+        check_free(path, SIGN)
+
+
 def check_page(path: Path | None) -> None:
     """Before anything is computed: a name that cannot be written is refused at once."""
     if path is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "record": {
         "run": "record.run",
+        "attach": "record.attach",
         "watch": "record.watch",
         "import": "record.import_",
         "demo": "record.demo",
@@ -28,7 +29,9 @@ GROUPS = {
         "probe": "understand.probe",
         "export": "understand.export",
         "runs": "understand.runs",
+        "fleet": "understand.fleet",
         "serve": "understand.serve",
+        "mcp": "understand.mcp",
     },
     "fix": {
         "tune": "fix.tune",

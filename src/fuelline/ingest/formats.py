@@ -11,8 +11,10 @@ from fuelline.ingest.ascend import Ascend
 from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
-from fuelline.ingest.nsight import Nsight
+from fuelline.ingest.kineto.execution import is_execution_trace
+from fuelline.ingest.nsight import SUFFIXES, Nsight, NsightReport, is_report
 from fuelline.ingest.outsiders import find_outsider, list_lost, list_outsiders
+from fuelline.ingest.perfetto import Perfetto
 from fuelline.ingest.rocm import Rocpd, Rocprof
 from fuelline.ingest.straggler import StragglerTraces
 from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
@@ -29,6 +31,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Dcgm(),
     Kineto(),
     Nsight(),
+    Perfetto(),
     Rocpd(),
     Rocprof(),
     StragglerTraces(),
@@ -60,7 +63,8 @@ def find_importer(path: Path) -> Importer | None:
             "the permissions."
         ) from None
     own = next((importer for importer in IMPORTERS if importer.recognises(head)), None)
-    return own or find_outsider(head)
+    # No bytes tell a report: the format is Nvidia's own.
+    return own or find_outsider(head) or (NsightReport() if is_report(path) else None)
 
 
 def recognise(path: Path) -> Importer:
@@ -97,21 +101,17 @@ def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may show what content does not."""
     if head.startswith(LFS_MAGIC):
         return f"Fetch what it stands for: `git lfs pull --include {path.name}`."
-    if _is_execution_trace(head):
-        return "Import the profiler's trace that was recorded beside it."
+    if is_execution_trace(head):
+        return "Import it together with the profiler's trace that was recorded beside it."
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."
-    if path.suffix in (".nsys-rep", ".qdrep"):
-        return f"Export the report first: `nsys export --type sqlite {path.name}`."
-    if path.suffix in (".pftrace", ".perfetto-trace"):
-        return "Perfetto's own format is not read: have the profiler write JSON or a database."
+    if path.suffix in SUFFIXES:
+        return (
+            "Nsight Systems is not installed here (no `nsys` on PATH). Where it is, export the "
+            f"report: `nsys export --type sqlite {path.name}`, and import that."
+        )
     return "docs/import.md says how to make each."
-
-
-def _is_execution_trace(head: bytes) -> bool:
-    """PyTorch's and Chakra's: operators with their shapes, and no times of the device."""
-    return head.lstrip().startswith(b"{") and b'"schema"' in head and b'"nodes"' in head
 
 
 def _looks(head: bytes) -> str:
@@ -122,7 +122,7 @@ def _looks(head: bytes) -> str:
         return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
     if head.startswith(LFS_MAGIC):
         return "is a pointer of Git LFS and not the trace itself:"
-    if _is_execution_trace(head):
+    if is_execution_trace(head):
         return "is an execution trace (operators and shapes, without times)"
     packer = _find_packer(head)
     return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"

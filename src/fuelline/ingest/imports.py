@@ -10,7 +10,7 @@ import shutil
 import stat
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import msgspec
 from fuelline.ingest.formats import find_importer, recognise
 from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
+from fuelline.ingest.shapes_beside import add_shapes, is_beside, pair
 from fuelline.ingest.trace_run import SourceWriter, WrittenPart, part_stem
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_draft_folder, make_folder
@@ -58,9 +59,11 @@ class _Read:
 def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The files to import: those named, and of folders all that are in a format we know."""
     found: list[Path] = []
+    beside: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside, links = _list_files(path)
+            beside += [each for each in inside if is_beside(each)]
             known = [each for each in inside if find_importer(each) is not None]
             if not known:
                 hint = f" {links} links are not followed: name the files." if links else ""
@@ -70,9 +73,17 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
                 )
             found += known
         else:
-            recognise(path)
-            found.append(path)
-    return list(dict.fromkeys(found))
+            beside += _take_beside(path)
+            if path not in beside:
+                recognise(path)
+                found.append(path)
+    if not found and beside:
+        recognise(beside[0])  # which says what it is and what to import instead
+    return list(dict.fromkeys([*found, *beside]))
+
+
+def _take_beside(path: Path) -> list[Path]:
+    return [path] if is_beside(path) else []
 
 
 def _list_files(folder: Path) -> tuple[list[Path], int]:
@@ -113,13 +124,16 @@ def import_trace(
     _refuse_existing(run_dir)
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
     try:
-        results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
-        times = _split(results)
+        traces = [path for path in sources if not is_beside(path)]
+        results = _read_all(traces, draft, partial=partial, jobs=jobs, advance=advance)
+        results = _with_shapes(results, set(sources) - set(traces), draft, advance)
+        times = [job for kind in _part(results, _name_format) for job in _split(kind)]
         groups = [job for group in times for job in _split_jobs(group)]
         if len(groups) > 1 and not splits:
+            kinds = len(_part(results, _name_format))
             raise InputError(
-                f"{_tell_apart(groups, len(times))} Nothing was imported. Import each job's files "
-                "by themselves."
+                f"{_tell_apart(groups, len(times), kinds)} Nothing was imported. Import each job's "
+                "files by themselves."
             )
         folders = [_with_number(run_dir, number) for number in range(1, len(groups) + 1)]
         for group, folder in zip(groups, folders, strict=True):
@@ -128,6 +142,18 @@ def import_trace(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folders
+
+
+def _with_shapes(
+    results: list[_Read], beside: set[Path], draft: Path, advance: Callable[[int], None]
+) -> list[_Read]:
+    """The same with what execution traces tell of their operators."""
+    ranks = [(read.path, read.imported.ranks[0].rank) for read in results]
+    for path, place in pair(sorted(beside), ranks).items():
+        read = results[place]
+        imported, parts = add_shapes(path, read.imported, read.parts, draft, advance)
+        results[place] = replace(read, imported=imported, parts=parts)
+    return results
 
 
 def _refuse_existing(run_dir: Path) -> None:
@@ -175,15 +201,23 @@ class _Window:
 def _split(results: list[_Read]) -> list[list[_Read]]:
     """Files that overlap in time together, the earliest first; all, if clocks cannot be compared.
 
-    Times of a clock that began with the host can be compared on that host only.
+    Times of a clock that began with the host can be compared on that host only. Of files whose
+    clocks cannot be compared, those that claim the same rank are no ranks of one job.
     """
     windows = [window for read in results if (window := _find_window(read)) is not None]
     hosts = {window.host for window in windows}
     is_one_host = len(hosts) == 1 and hosts != {""}
-    if len(windows) < len(results) or not (
-        is_one_host or all(window.is_on_wall_clock for window in windows)
-    ):
-        return [results]
+    timed = [window for window in windows if is_one_host or window.is_on_wall_clock]
+    if len(timed) < len(results):
+        kinds = _part(results, _name_chips)
+        if len(kinds) > 1:
+            return [group for kind in kinds for group in _split(kind)]
+        if not _has_clash(results):
+            return [results]
+        known = {id(window.read) for window in timed}
+        others = [read for read in results if id(read) not in known]
+        apart = [[read] for read in others] if _has_clash(others) else [others]
+        return [*_split([window.read for window in timed]), *apart] if timed else apart
     slack_ns = 0 if is_one_host else _SKEW_NS
     groups: list[list[_Window]] = []
     last_ns = 0
@@ -199,6 +233,16 @@ def _split(results: list[_Read]) -> list[list[_Read]]:
         sorted((window.read for window in group), key=lambda read: order[id(read)])
         for group in groups
     ]
+
+
+def _name_format(read: _Read) -> str:
+    """Nobody records one job with two profilers at once."""
+    return read.imported.source.format
+
+
+def _name_chips(read: _Read) -> list[str]:
+    chips = (chip for rank in read.imported.ranks for chip in rank.chips)
+    return sorted({f"{chip.name} {chip.sm_count}" for chip in chips})
 
 
 def _find_window(read: _Read) -> _Window | None:
@@ -243,8 +287,10 @@ def _has_clash(group: list[_Read]) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
-def _tell_apart(groups: list[list[_Read]], times: int) -> str:
+def _tell_apart(groups: list[list[_Read]], times: int, kinds: int) -> str:
     files = sum(len(group) for group in groups)
+    if kinds > 1:
+        return f"These {files} files are of {len(groups)} jobs: they have {kinds} formats."
     if len(groups) > times:
         return (
             f"These {files} files are of {len(groups)} jobs: their process groups have other "

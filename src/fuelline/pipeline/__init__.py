@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fuelline.pipeline.asked import (
         ask_as_json,
         ask_run,
+        check_feed,
         judge_feed,
         seed_run,
         show_feed,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fuelline.pipeline.compared import compare_named, compare_runs
     from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
     from fuelline.pipeline.exported import export_perfetto
+    from fuelline.pipeline.handed import hand_over, write_textfile
     from fuelline.pipeline.imported import Progress, import_files, list_parts
     from fuelline.pipeline.recorded import compact_run, measure_run
     from fuelline.pipeline.watched import RunWatch
@@ -32,6 +34,7 @@ __all__ = [
     "RunWatch",
     "ask_as_json",
     "ask_run",
+    "check_feed",
     "compact_run",
     "compare_named",
     "compare_runs",
@@ -39,6 +42,7 @@ __all__ = [
     "diagnose_run",
     "export_perfetto",
     "find_sources",
+    "hand_over",
     "import_files",
     "judge_feed",
     "list_parts",
@@ -48,6 +52,7 @@ __all__ = [
     "show_forecasts",
     "show_report",
     "show_tuning",
+    "write_textfile",
 ]
 
 __getattr__ = load_lazily(
@@ -57,6 +62,7 @@ __getattr__ = load_lazily(
         "RunWatch": "watched",
         "ask_as_json": "asked",
         "ask_run": "asked",
+        "check_feed": "asked",
         "compact_run": "recorded",
         "compare_runs": "compared",
         "compare_named": "compared",
@@ -64,6 +70,7 @@ __getattr__ = load_lazily(
         "diagnose_run": "diagnosed",
         "export_perfetto": "exported",
         "find_sources": "imported",
+        "hand_over": "handed",
         "import_files": "imported",
         "judge_feed": "asked",
         "list_parts": "imported",
@@ -73,5 +80,6 @@ __getattr__ = load_lazily(
         "show_forecasts": "asked",
         "show_report": "diagnosed",
         "show_tuning": "asked",
+        "write_textfile": "handed",
     },
 )

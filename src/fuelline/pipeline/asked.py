@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes
 from fuelline.pipeline.recorded import diagnose_recording, find_fixes, measure_fixed
 from fuelline.report import (
+    render_markdown,
     render_terminal,
     write_feed,
     write_forecasts,
     write_tuning,
 )
+from fuelline.report.renderers.junit import write_junit
 from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing
+from fuelline.schema.units import percent
 from fuelline.signals import (
     answer_feed,
     measure_feed,
@@ -46,13 +49,13 @@ def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> Fore
 
 
 def seed_run(
-    run_dir: Path, cores: float, workers: int | None, *, is_whole_job: bool
+    run_dir: Path, cores: float, workers: int | None, *, job_batches: int | None
 ) -> tuple[list[TrialSeed], Recommendation | None]:
     """Loader settings worth a trial, and the one that the model of a recording recommends."""
     facts, _ = measure_fixed(run_dir)
     if isinstance(facts, Missing):
         return seed_settings(facts, cores, workers), None
-    demands = msgspec.structs.replace(facts.demands, is_whole_job=is_whole_job)
+    demands = msgspec.structs.replace(facts.demands, job_batches=job_batches)
     fitted = fit(msgspec.structs.replace(facts, demands=demands))
     recommended = recommend(fitted)
     known = None if isinstance(recommended, Missing) else recommended
@@ -85,6 +88,25 @@ def show_tuning(tuning: Tuning, stream: TextIO, *, is_written: bool = False) -> 
     render_terminal(write_tuning(tuning, is_written=is_written), stream)
 
 
-def show_feed(feed: Feed, stream: TextIO) -> None:
-    """The same for people."""
-    render_terminal(write_feed(feed), stream)
+def show_feed(
+    feed: Feed, stream: TextIO, *, shape: Literal["json", "markdown", "report"] = "report"
+) -> None:
+    """The same for people, for a pull request or for scripts."""
+    if shape == "json":
+        stream.write(encode_json(feed) + "\n")
+    elif shape == "markdown":
+        stream.write(render_markdown(write_feed(feed)))
+    else:
+        render_terminal(write_feed(feed), stream)
+
+
+def check_feed(feed: Feed, at_least: float, path: Path) -> None:
+    """As JUnit: is the accelerator busy enough?"""
+    busy = feed.utilisation
+    wanted = f"utilisation of at least {percent(at_least)}"
+    if isinstance(busy, Missing):
+        write_junit(path, write_feed(feed), wanted, "skipped", busy.reason)
+        return
+    is_met = busy.value >= at_least
+    words = f"utilisation is {percent(busy.value)}"
+    write_junit(path, write_feed(feed), wanted, "passed" if is_met else "failure", words)

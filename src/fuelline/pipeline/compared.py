@@ -20,17 +20,22 @@ from fuelline.report import (
     render_terminal,
     write_comparison,
 )
+from fuelline.report.document import Summary
+from fuelline.report.renderers.junit import write_junit
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import make_draft_folder
 from fuelline.schema.foreign import encode_json
+from fuelline.schema.units import percent
 from fuelline.signals.changes import compare_sides
 from fuelline.signals.sampling import sample_recording, sample_trace
-from fuelline.signals.traced import survey_trace
+from fuelline.signals.traced import BLINDING, survey_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TextIO
 
+    from fuelline.report import Document
+    from fuelline.report.renderers.junit import Outcome
     from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
 
 
@@ -46,10 +51,11 @@ def compare_runs(
     shape: Literal["json", "markdown", "report"],
     stream: TextIO,
     page: Path | None = None,
+    junit: Path | None = None,
 ) -> bool:
     """Write what changed, with one or more recordings of each side; is it over?
 
-    `page`: the file that is to show it as well.
+    `page`: the file that is to show it as well; `junit`: the one that says whether it is over.
     """
     comparison = compare_named(before, after, threshold=threshold)
     document = write_comparison(comparison)
@@ -64,7 +70,20 @@ def compare_runs(
 
         title = f"{comparison.before.label} and {comparison.after.label}"
         write_document_page(document, page, title)
+    if junit is not None:
+        _check(comparison, document, junit)
     return comparison.is_over
+
+
+def _check(comparison: RunComparison, document: Document, path: Path) -> None:
+    """As JUnit; without a threshold there is nothing that could fail."""
+    limit = comparison.threshold
+    case = "steps got no longer" + (f" than by {percent(limit)}" if limit is not None else "")
+    words = next(block.sentence for block in document.blocks if isinstance(block, Summary))
+    outcome: Outcome = "failure" if comparison.is_over else "passed"
+    if comparison.judgement == "cannot tell":
+        outcome = "skipped"
+    write_junit(path, document, case, outcome, words)
 
 
 def compare_named(
@@ -103,7 +122,16 @@ def sample_run(run_dir: Path, label: str) -> RunSamples:
                 f"{label} holds no device activity, so there is no ledger. Nothing was compared. "
                 "`fuelline diagnose` shows what it holds."
             )
-        return sample_trace(survey, diagnose_survey(survey, run_dir), label)
+        diagnosis = diagnose_survey(survey, run_dir)
+        samples = sample_trace(survey, diagnosis, label)
+        lost = [each.problem for each in diagnosis.quality if each.code in BLINDING]
+        if lost and not samples.is_stepped:
+            raise InputError(
+                f"{label} lacks much of what its devices did ({lost[0]}) and has no steps, so "
+                "nothing in it can be held against another trace. Nothing was compared. Record it "
+                "again with all device activity, or with marked steps."
+            )
+        return samples
     diagnosis = diagnose_run(run_dir)
     judged = segment_judged(run_dir)
     if judged is None:

@@ -25,7 +25,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     What an ended run came to is kept beside it, for `fuelline runs`.
     """
     diagnosis = _diagnose(run_dir, price)
-    if diagnosis.run.exit_code is not None:
+    if diagnosis.run.exit_code is not None or (diagnosis.run.tier and diagnosis.run.seconds):
         verdict = diagnosis.verdict
         seen = SeenVerdict(
             words=diagnosis.title(),

@@ -22,4 +22,5 @@ def summarise(run: RunFacts, run_dir: Path) -> RunSummary:
         exit_code=run.exit_code,
         seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
         path=encodable(str(run_dir)),
+        tier="" if run.attached is None else run.attached.tier,
     )

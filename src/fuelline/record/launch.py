@@ -204,9 +204,9 @@ def prepare_folder(run_dir: Path, staged: Path | None, facts: dict[str, Any]) ->
     try:
         make_folder(run_dir / SPOOL_DIR)
         if staged is not None:
-            _write_facts(run_dir, {**facts, "staged_in": str(staged)})
+            write_facts(run_dir, {**facts, "staged_in": str(staged)})
             make_folder(staged / SPOOL_DIR)
-        _write_facts(staged or run_dir, facts)
+        write_facts(staged or run_dir, facts)
     except OSError as error:
         if staged is not None:
             shutil.rmtree(staged, ignore_errors=True)
@@ -214,7 +214,8 @@ def prepare_folder(run_dir: Path, staged: Path | None, facts: dict[str, Any]) ->
     return None
 
 
-def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Put a run's facts in place of those that are there."""
     with write_whole(folder / RUN_FILE) as file:
         file.write(json.dumps(facts).encode())
 

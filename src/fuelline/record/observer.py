@@ -46,8 +46,6 @@ CORE_SHARE = 0.0045
 minute. Accelerators have their own share (samplers/devices/sampler.py)."""
 CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
-STACKS_WITHOUT_TRAINER_NS = 8 * S
-"""A job that shows no training for this long still gets its stacks taken."""
 MAX_FRAME_ROWS = 4096
 """Of one frame of the journal."""
 
@@ -56,27 +54,27 @@ class Observer:
     """All samplers of one job, and the order in which they take turns."""
 
     def __init__(self, run_dir: Path, root_pid: int) -> None:
-        self._started_ns = time.monotonic_ns()
         self._root_pid = root_pid
         self._journal = JournalWriter(run_dir / JOURNAL_NAME)
         self._mounts = MountTable()
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit(), own_pid=os.getpid())
-        self._phases = Phases(run_dir / "spool")
+        self._phases = self._make_phases(run_dir)
         self._links = NamespaceLinks()
         descriptors = Descriptors(self._places, self._mounts)
-        resolver = Resolver(descriptors)
-        self._threads = ThreadStates(self._tree, self._phases, resolver)
+        self._resolver = Resolver(descriptors)
+        self._threads = self._make_threads()
         self._clocks = Clocks(self._tree)
         has_nfs = any(mount.fstype.startswith("nfs") for mount in self._mounts.mounts)
         self._host = HostCounters(allowed_cpus(root_pid), has_nfs=has_nfs)
         self._cgroup = GroupCounters()
-        self._others = Others(self._tree, resolver, descriptors)
+        self._others = Others(self._tree, self._resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
         self._devices = Devices()
         self._limits: Limits | None = None
         self._groups: frozenset[ControlGroup] = frozenset()
         self._seconds = 0
+        self._turn = 0
         self._has_reported_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
@@ -85,6 +83,12 @@ class Observer:
         """Whether the job may soon need our memory, where it would die with us for lack of it."""
         self.tasks = self._list_tasks()
         self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
+
+    def _make_phases(self, run_dir: Path) -> Phases:
+        return Phases(run_dir / "spool")
+
+    def _make_threads(self) -> ThreadStates:
+        return ThreadStates(self._tree, self._phases, self._resolver)
 
     def _list_tasks(self) -> list[Task]:
         """The rates, and shares of a core that add up to 0.47 % at worst."""
@@ -95,7 +99,7 @@ class Observer:
             Task("host", self._sample_host, 1 * S, 0.0007),
             Task("others", self._sample_others, 2 * S, 0.0005, head_start_ns=30 * MS),
             Task("limits", self._check_limits, 10 * S, 0.0002),
-            Task("stacks", self._sample_stacks, 500 * MS, 0.0002),
+            Task("stacks", self._sample_stacks, 500 * MS, 0.0002, head_start_ns=100 * MS),
             Task("journal", self._flush, 1 * S, 0.0003),
             *([] if self._room is None else [Task("room", self._check_room, 50 * MS, 0.0005)]),
         ]
@@ -199,8 +203,12 @@ class Observer:
             yield "others.write_bytes", self._others.write_bytes
 
     def _sample_others(self, now_ns: int) -> None:
-        own = frozenset({os.getpid(), os.getppid(), *self._stacks.pids})
+        own = frozenset({os.getpid(), os.getppid(), *self._list_helpers()})
         self._journal.add(self._others.sample(now_ns, own))
+
+    def _list_helpers(self) -> frozenset[int]:
+        """Processes that work for us now."""
+        return self._stacks.pids
 
     def _has_other_cores(self) -> bool:
         """Whether it was bound to other cores; libraries do so for a moment while they load."""
@@ -223,15 +231,25 @@ class Observer:
     def _sample_stacks(self, now_ns: int) -> None:
         self._journal.add(self._stacks.collect(now_ns))
         trainers, workers = self._list_trainers(), self._list_workers()
-        if trainers:
-            self._stacks.begin_training(now_ns)
-        if not trainers and now_ns - self._started_ns > STACKS_WITHOUT_TRAINER_NS:
-            trainers, workers = workers[:1], workers[1:]
-        elif not trainers:
-            workers = []
+        if not trainers:
+            self._stacks.start_early(now_ns, self._choose_early(workers))
+            return
+        self._stacks.begin_training(now_ns)
         self._stacks.start_if_due(
             now_ns, [each.pid for each in trainers], [each.pid for each in workers]
         )
+
+    def _choose_early(self, processes: list[Process]) -> list[int]:
+        """Before there is a trainer: those that start none of the others, in turns, and the first.
+
+        A launcher waits for its children; what it waits for is seen in them.
+        """
+        parents = {each.ppid for each in processes}
+        last = [each.pid for each in processes if each.pid not in parents]
+        self._turn += 1
+        turned = last[self._turn % len(last) :] + last[: self._turn % len(last)] if last else []
+        first = [each.pid for each in processes if each.pid in parents]
+        return [*turned[:1], *first[:1], *turned[1:]]
 
     def _check_room(self, _now_ns: int) -> None:
         if self._room is not None and self._room.is_short() and not self.is_in_the_way:

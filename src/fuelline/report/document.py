@@ -153,6 +153,8 @@ class Summary:
     sentence: str
     label: str = ""
     alarm: bool = False
+    unsure: bool = False
+    """Neither good nor bad, because that could not be told."""
     figures: tuple[Figure, ...] = ()
     advice: Advice | None = None
     shares: tuple[Bar, ...] = ()

@@ -54,7 +54,8 @@ LedgerPart = Literal[
 """Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
 kernel computes meanwhile. Undivided: communication whose transfer cannot be told from waiting,
 because other ranks' traces are not there. The parts after copies are idle time by its cause.
-start-up: what is paid once, as for loading a kernel's code, the first memory, capturing a graph."""
+start-up: what is paid once, as for loading a kernel's code, the first memory, capturing a graph;
+and, where no step is marked, what happened once only."""
 LEDGER_PARTS: tuple[LedgerPart, ...] = get_args(LedgerPart)
 
 DevicePart = Literal[
@@ -100,14 +101,16 @@ IdleCause = (
         "python between steps",
         "launch latency",
         "dependency on the device",
+        "one-off",
         "unrecorded work",
         "inside a graph",
         "not recorded",
     ]
 )
 """Why a device is idle. inside a graph: a graph runs and none of its kernels does, because they
-wait for each other or were not recorded. unrecorded work: the next kernel was queued and the host
-waited for the device, so that the device did something that the trace lacks."""
+wait for each other or were not recorded. one-off: the host is to blame, in a stretch that nothing
+as long follows, and no step is marked that it would belong to. unrecorded work: the next kernel was
+queued and the host waited for the device, so that the device did something that the trace lacks."""
 
 Activity = Literal[
     "computing longer than the others",

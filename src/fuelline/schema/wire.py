@@ -162,6 +162,8 @@ class MarkPlace(IntEnum):
     COLLECTIVE_BEGIN = 12  # where this rank's device comes to a collective
     COLLECTIVE_END = 13  # where its device goes on after one
     COLLECTIVE_WAIT = 14  # before an asynchronous one is waited for
+    BESIDE_BEGIN = 15  # of a copy on another stream than the training's, on that
+    BESIDE_END = 16
 
 
 class PauseKind(IntEnum):

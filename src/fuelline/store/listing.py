@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 _RECENT = 50
 """Runs among which a running one is looked for."""
 VERDICT_FILE = "verdict.json"
+PENDING_FILE = "fleet-pending.json"
+"""Where a run's row of the fleet's store is still to go."""
 _MOST_VERDICT_BYTES = 64 * 1024
 _IMPORT = re.compile(rb'\[\s*"fuelline",\s*"import"')
 
 
 _OF_A_RUN = re.compile(
-    rf"run\.json|manifest\.json|{re.escape(VERDICT_FILE)}|observer\.(?:log|journal)|\w[\w-]*\.parquet"
+    rf"run\.json|manifest\.json|{re.escape(VERDICT_FILE)}|{re.escape(PENDING_FILE)}|observer\.(?:log|journal)|\w[\w-]*\.parquet"
     rf"|zoom-\d+\.json\.gz|spool|fix|served|{PART_PREFIX}\d+|\..+\.[0-9a-f]{{12}}"
 )
 """What recording, importing, compacting and diagnosing write into a run's folder; the last are
@@ -94,6 +96,7 @@ class Listed(msgspec.Struct):
     ended_ns: Moment | None = None
     exit_code: Number | None = None
     launcher_pid: Number | None = None
+    attached: msgspec.Raw | None = None
 
 
 class _ListedManifest(msgspec.Struct):
@@ -149,6 +152,8 @@ def _find_state(run: Listed) -> Literal["running", "ok", "failed", "unfinished",
         return "imported"
     if run.exit_code is not None:
         return "failed" if run.exit_code else "ok"
+    if run.attached is not None and run.ended_ns is not None:
+        return "ok"
     return "running" if is_running(run) else "unfinished"
 
 

@@ -16,7 +16,7 @@ from fuelline.store.elsewhere import list_elsewhere, note_elsewhere
 from fuelline.store.home import HOME_VARIABLE, home_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 RUN_HELP = (
     "a run's folder or id, or a job's name for its newest run (default: the run started last)"
@@ -151,17 +151,26 @@ class KnownRun(NamedTuple):
     @property
     def job(self) -> str:
         """What ran, as the id says; the whole id if it is none of ours."""
-        found = _ID.fullmatch(self.run_id)
-        return found["job"] if found is not None else self.run_id
+        return job_of(self.run_id)
 
 
-def list_known() -> list[KnownRun]:
-    """Runs of the store and noted ones elsewhere, in the order in which they were started."""
+def job_of(run_id: str) -> str:
+    """`train` of `20260412-093015-train-4711`; a whole id that is none of ours."""
+    found = _ID.fullmatch(run_id)
+    return found["job"] if found is not None else run_id
+
+
+def list_known(start_of: Callable[[Path], int] | None = None) -> list[KnownRun]:
+    """Runs of the store and noted ones elsewhere, in the order in which they were started.
+
+    `start_of` is for those who ask again and again, and remember.
+    """
     from fuelline.store.listing import find_start_ns  # noqa: PLC0415 - loads msgspec
 
+    start_of = start_of or find_start_ns
     in_store = [KnownRun(path, path.name) for path in _list_store()]
     elsewhere = [KnownRun(*each) for each in list_elsewhere() if is_run(each[0])]
-    return sorted([*in_store, *elsewhere], key=lambda run: (find_start_ns(run.path), run.path.name))
+    return sorted([*in_store, *elsewhere], key=lambda run: (start_of(run.path), run.path.name))
 
 
 def list_runs() -> list[Path]:

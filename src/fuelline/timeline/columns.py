@@ -176,7 +176,14 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "rss_bytes": "memory now",
         },
     ),
-    "seen": ("Processes of the job.", {"ppid": "parent", "name": "name of the program"}),
+    "seen": (
+        "Processes of the job.",
+        {
+            "ppid": "parent",
+            "name": "name of the program",
+            "started_ns": "when it started, by the kernel; 0: not written",
+        },
+    ),
     "host": (
         "Counters of the machine, one a row.",
         {"name": "such as `job.cpu_ns`", "value": "in the unit that the name says"},

@@ -30,6 +30,7 @@ _LOOKED = (MarkPlace.WAIT_END, MarkPlace.BACKWARD_END, MarkPlace.STEP_END)
 """Just before these marks the earlier ones are looked at."""
 
 
+_BESIDE = (MarkPlace.BESIDE_BEGIN, MarkPlace.BESIDE_END)
 _FEW = 10
 _DOING: dict[int, StepPart] = {
     MarkPlace.WAIT_END: "forward",
@@ -53,10 +54,26 @@ def align_marks(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 
     `lead_ns`: how far the device is behind the host there. `run`: leads of others do not compare.
     """
-    marks = events.device_marks(timeline, where).sort("start_ns", "device_ns")
+    marks = events.device_marks(timeline, where).filter(~pl.col("place").is_in(_BESIDE))
     if not marks.height:
         return marks
+    marks = marks.sort("start_ns", "device_ns")
     return pl.concat([_align(clock) for clock in marks.partition_by("clock")])
+
+
+def measure_beside(timeline: Timeline, where: pl.Expr) -> int:
+    """How long a device copied on other streams than the one that trains."""
+    marks = events.device_marks(timeline, where)
+    copies = (
+        marks.filter(pl.col("place").is_in(_BESIDE))
+        .sort("clock", "stream", "start_ns", "device_ns")
+        .with_columns(
+            took_ns=pl.col("device_ns").diff().over("clock", "stream"),
+            is_whole=pl.col("place").diff().over("clock", "stream") == 1,
+        )
+        .filter(pl.col("is_whole") & (pl.col("took_ns") > 0))
+    )
+    return int(copies["took_ns"].sum())
 
 
 def _align(marks: pl.DataFrame) -> pl.DataFrame:

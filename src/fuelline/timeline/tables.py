@@ -62,6 +62,7 @@ TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
         "pid": pl.Int32(),
         "ppid": pl.Int32(),
         "name": pl.String(),
+        "started_ns": pl.Int64(),
     },
     "host": {"at_ns": pl.Int64(), "name": pl.String(), "value": pl.Float64()},
     "stacks": {

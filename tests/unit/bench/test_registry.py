@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from bench.results import write_section
+from bench.zoo.any_cases import ANY_CASES
 from bench.zoo.cases import CASES
+from bench.zoo.jax_cases import JAX_CASES
 from bench.zoo.job import JobError, read_account
 from bench.zoo.tensorflow_cases import TENSORFLOW_CASES
+
+if TYPE_CHECKING:
+    from bench.zoo.case import Case
 
 STAGES = {
     *("read", "fetch", "decode", "transform", "collate", "handoff"),
@@ -21,16 +28,17 @@ def test_there_are_enough_cases_and_their_names_are_unique() -> None:
 
 
 def test_every_truth_is_a_known_stage_and_two_truths_are_argued_for() -> None:
-    for case in [*CASES, *TENSORFLOW_CASES]:
+    for case in [*CASES, *TENSORFLOW_CASES, *JAX_CASES, *ANY_CASES]:
         assert {stage for stage, _ in case.truth} <= STAGES
         assert bool(case.why_two) == (len(case.truth) > 1)
 
 
-def test_the_cases_of_tensorflow_have_controls_and_names_of_their_own() -> None:
-    names = {case.name for case in TENSORFLOW_CASES}
-    assert len(names) == len(TENSORFLOW_CASES) >= 8
+@pytest.mark.parametrize("family", [TENSORFLOW_CASES, JAX_CASES, ANY_CASES])
+def test_the_cases_of_a_family_have_controls_and_names_of_their_own(family: list[Case]) -> None:
+    names = {case.name for case in family}
+    assert len(names) == len(family) >= 8
     assert not names & {case.name for case in CASES}
-    assert sum(case.healthy for case in TENSORFLOW_CASES) >= 2
+    assert sum(case.healthy for case in family) >= 2
 
 
 def test_every_straggler_has_a_culprit_and_the_multi_rank_part_is_large_enough() -> None:

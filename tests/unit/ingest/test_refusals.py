@@ -132,7 +132,6 @@ def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("et.json", '{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}', "execution trace"),
-        ("out.pftrace", "\n\x02\x08\x01", "JSON or a database"),
     ],
 )
 def test_what_has_no_times_or_is_not_read_is_called_what_it_is(

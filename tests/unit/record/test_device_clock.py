@@ -62,6 +62,9 @@ def make_event(stream: Stream) -> type:
         def record(self, on: Any) -> None:
             assert on is stream
             assert not stream.is_capturing
+            self.pass_at(stream)
+
+        def pass_at(self, stream: Stream) -> None:
             self.at_ms = max(stream.free_ms, stream.host_ms)
 
         def query(self) -> bool:
@@ -227,6 +230,59 @@ def test_a_device_that_never_gets_there_costs_a_bounded_number_of_events(
 ) -> None:
     train(stream, wait_ms=0, launch_ms=0, device_ms=10, steps=200)
     assert stream.made <= 256
+
+
+def test_after_a_full_queue_marks_go_on_where_no_stall_can_be_charged_with_the_gap(
+    installation: Installation, stream: Stream, tmp_path: Path
+) -> None:
+    train(stream, wait_ms=0, launch_ms=0, device_ms=1, steps=200)
+    stream.host_ms = stream.free_ms
+    train(stream, wait_ms=3, launch_ms=1, device_ms=1)
+    marks = sorted(read(tmp_path).of(Kind.MARK), key=lambda record: record[0])
+    assert len(marks) > 256
+    assert marks[256][6] in {MarkPlace.STEP_END, MarkPlace.WAIT_BEGIN}
+
+
+def test_a_stream_that_torch_did_not_make_is_left_alone(
+    installation: Installation,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number is its address; whoever made it may free it between two steps."""
+    monkeypatch.setattr(Stream, "stream_id", 0x55D0_1234_5670)
+    train(stream, wait_ms=3, launch_ms=1, device_ms=10)
+    assert not stream.made
+    (spot,) = read(tmp_path).blindspots()
+    assert "not torch's own" in spot["why"]
+
+
+def test_a_copy_on_another_stream_is_timed_there_and_holds_up_no_other_mark(
+    installation: Installation, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(stream, wait_ms=3, launch_ms=1, device_ms=1)
+    clock = installation.guest.device_clock
+    other = SimpleNamespace(stream_id=33)
+    recorded: list[Any] = []
+    monkeypatch.setattr(
+        torch.cuda.Event, "record", lambda event, on: recorded.append(on) or event.pass_at(stream)
+    )
+    monkeypatch.setattr(clock, "_current_stream", lambda device: other)
+    clock.mark_beside(MarkPlace.BESIDE_BEGIN)
+    stream.host_ms += 5
+    clock.mark_beside(MarkPlace.BESIDE_END)
+    assert recorded == [other, other]
+    monkeypatch.setattr(clock, "_current_stream", lambda device: stream)
+    clock.mark_beside(MarkPlace.BESIDE_BEGIN)
+    assert recorded == [other, other]
+    clock.end(int(MarkPlace.STEP_END))
+    begin, end = (
+        record
+        for record in read(tmp_path).of(Kind.MARK)
+        if record[6] in {MarkPlace.BESIDE_BEGIN, MarkPlace.BESIDE_END}
+    )
+    assert begin[5] == end[5] == 33
+    assert end[3] - begin[3] == pytest.approx(5_000_000, abs=10)
 
 
 def test_a_stream_under_capture_is_not_touched(

@@ -28,7 +28,7 @@ def test_an_exchange_between_stages_is_recorded_with_the_wait_for_it(tmp_path: P
         exchange = hook.wrap(lambda ops: handles)
         ops = [SimpleNamespace(group=None, tensor=torch.zeros(size)) for size in (4, 6)]
         assert exchange(ops) is handles
-        assert len(hook._handles.open) == 2
+        assert len(hook.roll.handles.open) == 2
         assert exchange([]) is handles
     finally:
         installation.uninstall()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Sources, Stacks, parse_raw
+from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Sources, Stacks, parse_raw, parse_stays
 from fuelline.schema.run.samples import Blind, StackSample
 
 if TYPE_CHECKING:
@@ -138,3 +139,49 @@ def test_lines_of_a_file_that_was_edited_since_are_not_those_that_run(
     assert len(_texts(sources, "f (train.py:1)")) == 1
     (tmp_path / "train.py").write_text("another\nfile\n")
     assert _texts(sources, "f (train.py:2)") == {}
+
+
+SCOPE = {
+    "shared": {
+        "frames": [
+            {"name": "thread (7): MainThread", "file": "", "line": 0},
+            {"name": "main", "file": "/a.py", "line": 3},
+            {"name": "load", "file": "/b.py", "line": 7},
+        ]
+    },
+    "profiles": [
+        {"name": 'Thread 7 "MainThread"', "samples": [[0, 1], [0, 1], [0, 1, 2], [0, 1]]},
+        {"name": "what is this", "samples": [[0, 1]]},
+    ],
+}
+
+
+def stays(until_ns: int, scope: object = SCOPE) -> list[tuple[int, int, int, str]]:
+    rows = parse_stays(json.dumps(scope), 7, 0, until_ns)
+    return [(row.from_ns, row.until_ns, row.count, row.frames[-1]) for row in rows]
+
+
+def test_looks_in_order_are_stays_that_fill_the_burst() -> None:
+    main, load = "main (/a.py:3)", "load (/b.py:7)"
+    assert stays(400) == [(0, 200, 2, main), (200, 300, 1, load), (300, 400, 1, main)]
+    assert [row[1] for row in stays(4000)] == [2000, 3000, 4000]
+
+
+@pytest.mark.parametrize("scope", [{}, {"shared": {}}, {"shared": {"frames": [1]}, "profiles": []}])
+def test_a_file_that_is_no_profile_shows_nothing(scope: object) -> None:
+    assert stays(400, scope) == []
+
+
+def test_a_job_that_does_not_train_gets_its_stacks_taken_at_once() -> None:
+    stacks = Stacks(None)
+    stacks.start_early(0, [1])
+    assert len(stacks.collect(1)) == 1  # it tried
+
+
+def test_bursts_before_the_training_keep_to_their_own_budget() -> None:
+    stacks = Stacks(None)
+    stacks._price_s = 0.6
+    stacks.start_early(0, [1])
+    assert not stacks.collect(1)
+    stacks.start_early(60 * 10**9, [1])
+    assert stacks.collect(61 * 10**9)

@@ -97,7 +97,7 @@ def act(options: argparse.Namespace) -> int:
     if len(made) > 1:
         _tell_apart(made, page=options.html)
     elif options.no_diagnose and options.html is None:
-        print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
+        print(f"\n{clean(f'Next: fuelline diagnose {shlex.quote(name_run(run_dir))}')}")
     else:
         word = name_run(run_dir)
         pipeline.show_report(
@@ -130,11 +130,12 @@ def _tell_apart(made: list[Path], page: Path | None) -> None:
     """Of files that are several jobs, or several times of one; a page shows one of them."""
     words = [shlex.quote(name_run(each)) for each in made]
     print(
-        "\nThe files do not overlap in time or belong to different process groups, so they are\n"
-        f"not ranks of one job: they are {len(made)} runs, the earliest first."
+        "\nThe files do not overlap in time, are of different formats or belong to different\n"
+        f"process groups, so they are not ranks of one job: they are {len(made)} runs, the\n"
+        "earliest first.\n"
     )
     more = "" if page is None else f" --html {shlex.quote(str(page))}"
-    print(clean(f"\nNext: fuelline compare {words[0]} {words[-1]}{more}"))
+    print(clean(f"Next: fuelline compare {words[0]} {words[-1]}{more}"))
 
 
 class _Bar:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.pages import add_page, check_page
+from fuelline.cli.quantities import parse_duration
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
@@ -23,7 +24,9 @@ from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
+from fuelline.store.config import check_store, read_config
 from fuelline.store.runs import is_there, name_job, name_run, new_run_dir, note_run
+from fuelline.tools import TRACKERS, check_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +114,29 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_price(parser)
     add_no_command(parser)
     add_page(parser)
+    parser.add_argument(
+        "--store",
+        metavar="STORE",
+        help="when the job has ended, leave a row of what it came to in this folder or bucket "
+        "(s3://, gs://, az://) for `fuelline fleet` (default: that of the configuration file, "
+        "`fleet`; else none)",
+    )
+    parser.add_argument(
+        "--store-wait",
+        type=_wait,
+        default=20.0,
+        metavar="TIME",
+        help="how long the store may delay the end of this command; what has not arrived by then "
+        "is sent with the next run (default: 20s)",
+    )
+    parser.add_argument(
+        "--report-to",
+        action="append",
+        default=[],
+        choices=sorted(TRACKERS),
+        help="when the job has ended, attach figures, verdict and page to the run that it has "
+        "there; repeatable (default: none)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -152,6 +178,8 @@ def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
     check_page(options.html)
+    _check_store(options)
+    _check_trackers(options)
     try:
         run_dir = _choose_folder(options)
     except RefusedError as error:
@@ -205,9 +233,35 @@ def act(options: argparse.Namespace) -> int:
     return _leave_like(outcome)
 
 
+def _check_store(options: argparse.Namespace) -> None:
+    """A row is of a whole run; where it goes is no typing error."""
+    if options.store is None:
+        return
+    if options.node_rank is not None:
+        raise UsageError(
+            "--store takes a row of the whole run, and --node-rank records a part of it. Nothing "
+            f"was started. When all hosts have ended: `fuelline fleet {options.store} --add "
+            f"{options.run_dir or 'DIR'}`."
+        )
+    check_store(options.store, "--store")
+
+
+def _check_trackers(options: argparse.Namespace) -> None:
+    for tool in options.report_to:
+        check_tool(tool)
+    if options.report_to and options.node_rank is not None:
+        raise UsageError(
+            f"--report-to {options.report_to[0]} needs the whole run, and with --node-rank each "
+            "host has a part of it. Nothing was started. When all have ended: `fuelline export "
+            f"{options.run_dir} --{options.report_to[0]} ...`."
+        )
+
+
 def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
     part_of = options.run_dir if options.node_rank is not None else None
-    if options.quiet and part_of is None and options.html is None:
+    store = options.store or read_config().fleet or ""
+    asks_none = options.html is None and not options.report_to and not store
+    if options.quiet and part_of is None and asks_none:
         return None
     return Reporter(
         run_dir,
@@ -217,6 +271,9 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
         part_of=part_of,
         page=options.html,
         is_quiet=options.quiet,
+        store=store,
+        store_wait_s=options.store_wait,
+        trackers=options.report_to,
     )
 
 
@@ -319,6 +376,10 @@ def _is_trusted(folder: Path) -> bool:
     """Ours; or nobody's on a server that calls all users that."""
     owner = folder.stat().st_uid
     return owner == os.geteuid() or (owner == _NOBODY and is_slow_here(str(folder)))
+
+
+def _wait(word: str) -> float:
+    return parse_duration(word, "--store-wait", 0.0, 600.0)
 
 
 def _zoom(word: str) -> str:

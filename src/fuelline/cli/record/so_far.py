@@ -13,13 +13,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fuelline.record.launch import end_process, own_python
 from fuelline.schema.errors import FuellineError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from fuelline.schema.diagnosis.live import Snapshot
 
 _LEAST_S = 15.0
 """Between the end of one diagnosis and the start of the next."""
@@ -33,8 +37,8 @@ class VerdictSoFar:
     """Asks again and again, in the background."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.words = ""
-        """The last answer; empty until there is one."""
+        self._told: dict[str, Any] = {}
+        """The last answer, as fields of a `Snapshot`; empty until there is one."""
         self._run_dir = run_dir
         self._child: subprocess.Popen[bytes] | None = None
         self._since_s = 0.0
@@ -55,13 +59,17 @@ class VerdictSoFar:
         """Take an answer, or ask for one: of another run at once, of one that is over once."""
         if run_dir != self._run_dir:
             self._stop()
-            self._run_dir, self.words, self._due_s = run_dir, "", 0.0
+            self._run_dir, self._told, self._due_s = run_dir, {}, 0.0
         if self._child is not None and self._child.poll() is not None:
             self._take(self._child)
             rest_s = max(_LEAST_S, _REST * (time.monotonic() - self._since_s))
             self._due_s = float("inf") if is_over else time.monotonic() + rest_s
         if self._child is None and time.monotonic() >= self._due_s:
             self._ask()
+
+    def put_into(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the last answer."""
+        return msgspec.structs.replace(snapshot, **self._told)
 
     def wait(self) -> None:
         """Until there is an answer, or there will be none."""
@@ -92,7 +100,7 @@ class VerdictSoFar:
         output = child.stdout.read() if child.stdout is not None else b""
         self._stop()
         try:
-            self.words = str(json.loads(output)) if output else self.words
+            self._told = json.loads(output) if output else self._told
         except ValueError:
             return
 
@@ -116,5 +124,13 @@ def main(words: list[str]) -> int:
         return FuellineError.exit_code
     verdict = diagnosis.verdict
     said = verdict.sentence if verdict.code is None else f"{diagnosis.title()}: {verdict.sentence}"
-    sys.stdout.write(json.dumps(said[:2000]) + "\n")
+    lost = (each.lost_share for each in diagnosis.findings if each.code == verdict.code)
+    told = {
+        "verdict": said[:2000],
+        "code": verdict.code,
+        "stage": verdict.stage,
+        "limit": verdict.limit,
+        "lost_share": next(lost, None),
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
     return 0

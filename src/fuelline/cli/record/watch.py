@@ -10,8 +10,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fuelline.cli.record.keyboard import Keyboard, keep_terminal
 from fuelline.cli.record.so_far import VerdictSoFar
 from fuelline.store.runs import find_run, list_runs, name_run
@@ -108,8 +106,7 @@ def act(options: argparse.Namespace) -> int:
         verdict.follow(run_dir, is_over=False)
         watch.look_at_all()
         verdict.wait()
-    snapshot = watch.snapshot(workers=view.workers)
-    snapshot = msgspec.structs.replace(snapshot, verdict=verdict.words)
+    snapshot = verdict.put_into(watch.snapshot(workers=view.workers))
     print_snapshot(snapshot, view, sys.stdout, name_run(run_dir))
     return 0
 
@@ -130,8 +127,7 @@ def _print_json(watch: RunWatch, options: argparse.Namespace) -> int:
             verdict.follow(watch.run_dir, is_over=is_over)
             if options.once:
                 verdict.wait()
-            told = msgspec.structs.replace(snapshot, verdict=verdict.words)
-            print(encode_json(told, is_indented=False), flush=True)
+            print(encode_json(verdict.put_into(snapshot), is_indented=False), flush=True)
             if is_over or options.once:
                 return 0
             wait(options.interval)
@@ -210,7 +206,7 @@ class _WatchSession:
         snapshot = self.watch.snapshot(workers=self._view.workers)
         is_over = snapshot.state in {"ended", "lost"}
         self._verdict.follow(self.watch.run_dir, is_over=is_over)
-        self.snapshot = msgspec.structs.replace(snapshot, verdict=self._verdict.words)
+        self.snapshot = self._verdict.put_into(snapshot)
 
     def _obey(self, key: str | None) -> None:
         view = self._view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -13,7 +14,8 @@ from starlette.routing import Route
 from fuelline.cli.serve.guard import Guard
 from fuelline.cli.serve.live import LiveReaders
 from fuelline.cli.serve.making import PageMaker
-from fuelline.cli.serve.screens import draw_live, draw_message, draw_runs
+from fuelline.cli.serve.scrape import Scraper
+from fuelline.cli.serve.screens import draw_live, draw_message, draw_runs, draw_tracks
 from fuelline.cli.serve.shelf import RunShelf
 from fuelline.schema.foreign import encode_json
 
@@ -33,10 +35,15 @@ class RunServer:
         self._shelf = RunShelf()
         self._maker = PageMaker(price)
         self._live = LiveReaders()
+        self._scraper = Scraper(self._shelf, self._live)
 
-    def build(self, token: str, names: frozenset[str], port: int) -> Starlette:
-        """The application, guarded."""
+    def build(
+        self, token: str, names: frozenset[str], port: int, *, pages: bool = True
+    ) -> Starlette:
+        """The application, guarded; without `pages` it has its metrics only."""
+        metrics = Route("/metrics", self.scrape)
         routes = [
+            metrics,
             Route("/", self.list_runs),
             Route("/api/runs", self.search),
             Route("/run/{run_id}", self.show_run),
@@ -45,14 +52,21 @@ class RunServer:
             Route("/live/{run_id}/events", self.follow),
         ]
         guard = Middleware(Guard, token=token, names=names, port=port)
+        routes = routes if pages else [metrics]
         return Starlette(routes=routes, middleware=[guard], lifespan=self._live_long)
 
     @asynccontextmanager
     async def _live_long(self, _: Starlette) -> AsyncIterator[None]:
         self._shelf.open()
         yield
+        self._scraper.close()
         self._shelf.close()
         self._maker.close()
+
+    async def scrape(self, request: Request) -> Response:
+        """For Prometheus."""
+        kind, text = self._scraper.answer(request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
 
     async def list_runs(self, _: Request) -> Response:
         """The first page."""
@@ -70,15 +84,20 @@ class RunServer:
         return Response(encode_json(found, is_indented=False), media_type="application/json")
 
     async def show_run(self, request: Request) -> Response:
-        """A run's report."""
-        return await self._show("diagnose", [request.path_params["run_id"]])
+        """A run's report; or the way to Perfetto, and the file that goes there."""
+        run_id, shape = request.path_params["run_id"], request.query_params.get("as", "page")
+        if shape == "tracks" and self._shelf.find(run_id) is not None:
+            return HTMLResponse(draw_tracks(run_id))
+        if shape == "file":
+            return await self._show("export", [run_id], f"{run_id}.json.gz")
+        return await self._show("diagnose", [run_id])
 
     async def compare(self, request: Request) -> Response:
         """Two runs side by side."""
         asked = request.query_params
         return await self._show("compare", [asked.get("before", ""), asked.get("after", "")])
 
-    async def _show(self, command: str, run_ids: list[str]) -> Response:
+    async def _show(self, command: str, run_ids: list[str], file: str = "") -> Response:
         paths = [self._shelf.find(run_id) for run_id in run_ids]
         known: list[Path] = [path for path in paths if path is not None]
         if len(known) < len(paths):
@@ -86,6 +105,9 @@ class RunServer:
         made = await self._maker.make(command, known)
         if isinstance(made, str):
             return HTMLResponse(draw_message("There is no page", made), 422)
+        if file:
+            named = {"content-disposition": f"attachment; filename*=utf-8''{quote(file)}"}
+            return Response(made, media_type="application/gzip", headers=named)
         return HTMLResponse(made)
 
     async def show_live(self, request: Request) -> Response:
@@ -102,7 +124,10 @@ class RunServer:
         path = self._shelf.find(request.path_params["run_id"])
         if path is None:
             return _miss()
-        return StreamingResponse(self._live.follow(path), media_type="text/event-stream")
+        events = (
+            f"event: {kind}\ndata: {words}\n\n" async for kind, words in self._live.follow(path)
+        )
+        return StreamingResponse(events, media_type="text/event-stream")
 
 
 def _miss() -> Response:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN = "token"
-"""In the address that is printed; from then on it is in a cookie."""
+"""In the address that is printed; from then on it is in a cookie. Programs bear it in a header."""
 _HEADERS = (
     (b"cache-control", b"no-store"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -74,6 +74,9 @@ class Guard:
             answer = RedirectResponse(scope["path"] + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return answer
+        scheme, _, borne = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(borne.strip()):
+            return None
         if self._is_token(_find_cookie(headers.get("cookie", ""), self._cookie)):
             return None
         words = "Open the address that `fuelline serve` printed: it has a token.\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fuelline.record.launch import own_python
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+LiveKind = Literal["snapshot", "over"]
 INTERVAL_S = 2
 """Between two looks."""
 _MOST_LINE_BYTES = 16 << 20
@@ -28,8 +29,8 @@ class LiveReaders:
     def __init__(self) -> None:
         self._readers: dict[Path, _Reader] = {}
 
-    async def follow(self, run_dir: Path) -> AsyncIterator[str]:
-        """Server-sent events: snapshots, and at the end that it is over, or why there are none."""
+    async def follow(self, run_dir: Path) -> AsyncIterator[tuple[LiveKind, str]]:
+        """Snapshots as JSON, and at the end that it is over, or why there are none."""
         reader = self._readers.get(run_dir)
         if reader is None:
             reader = self._readers[run_dir] = _Reader(run_dir)
@@ -38,7 +39,7 @@ class LiveReaders:
         try:
             while reader.event != "over":
                 seen = await reader.wait_beyond(seen)
-                yield f"event: {reader.event}\ndata: {reader.words}\n\n"
+                yield reader.event, reader.words
         finally:
             reader.lookers -= 1
             if not reader.lookers:
@@ -51,7 +52,7 @@ class _Reader:
 
     def __init__(self, run_dir: Path) -> None:
         self.lookers = 0
-        self.event = "snapshot"
+        self.event: LiveKind = "snapshot"
         self.words = ""
         self._number = 0
         self._news = asyncio.Condition()
@@ -88,7 +89,7 @@ class _Reader:
                 child.terminate()
                 await child.wait()
 
-    async def _tell(self, event: str, words: str) -> None:
+    async def _tell(self, event: LiveKind, words: str) -> None:
         async with self._news:
             self.event, self.words = event, words
             self._number += 1

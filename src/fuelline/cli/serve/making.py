@@ -1,4 +1,4 @@
-"""Pages of runs, each made by the command that a user would type, in a process of its own.
+"""Pages and tracks of runs, each made by the command that a user would type, in its own process.
 
 So the server stays small whatever a run holds, the command's own bounds hold (cli/bounded.py), and
 a page here is the file that `--html` writes, byte for byte but for the way back to the list.
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 _MOST_KEPT = 64
 _MOST_AT_ONCE = 2
 _LONGEST_S = 600.0
-_BRAND = b'class="brand" href="#main"'
+_ENDINGS = {"export": ".json.gz"}
+_BRAND = b'class="brand" href="#main"><b>fuelline</b></a>'
+_TRACKS = b'<a href="?as=tracks">Open in Perfetto</a>'
+_HOME = b'class="brand" href="/"><b>fuelline</b></a>'
 
 
 class PageMaker:
@@ -38,21 +41,22 @@ class PageMaker:
         self._folder.cleanup()
 
     async def make(self, command: str, runs: Sequence[Path]) -> bytes | str:
-        """The page of `diagnose RUN` or `compare A B`; what the command said if there is none."""
+        """What `diagnose RUN`, `compare A B` or `export RUN` writes; else what the command said."""
         key = hashlib.sha256(repr((command, [_state(run) for run in runs])).encode()).hexdigest()
         async with self._room:
             if key not in self._kept:
                 made = await self._run(key, command, runs)
                 if isinstance(made, str):
                     return made
-                self._kept[key] = made.replace(_BRAND, b'class="brand" href="/"', 1)
+                self._kept[key] = _lead_home(made, command)
                 for oldest in list(self._kept)[:-_MOST_KEPT]:
                     del self._kept[oldest]
         return self._kept[key]
 
     async def _run(self, key: str, command: str, runs: Sequence[Path]) -> bytes | str:
-        path = Path(self._folder.name) / f"{key[:32]}.html"
-        words = [command, *(str(run.absolute()) for run in runs), "--html", str(path)]
+        path = Path(self._folder.name) / f"{key[:32]}{_ENDINGS.get(command, '.html')}"
+        option = "--perfetto" if command == "export" else "--html"
+        words = [command, *(str(run.absolute()) for run in runs), option, str(path)]
         if self._price is not None and command == "diagnose":
             words += ["--price", str(self._price)]
         child = await asyncio.create_subprocess_exec(
@@ -74,6 +78,13 @@ class PageMaker:
             return said.decode("utf-8", "replace").strip() or "The command wrote no page."
         finally:
             path.unlink(missing_ok=True)
+
+
+def _lead_home(made: bytes, command: str) -> bytes:
+    """A report gets ways to the list and to Perfetto, which the file on a disk has not."""
+    if command == "export":
+        return made
+    return made.replace(_BRAND, _HOME + (_TRACKS if command == "diagnose" else b""), 1)
 
 
 def _state(run: Path) -> tuple[str, int, int]:

@@ -75,6 +75,29 @@ def draw_live(run_id: str) -> str:
     )
 
 
+def draw_tracks(run_id: str) -> str:
+    """A run's tracks, to be handed to Perfetto's page or kept as a file."""
+    main = tag(
+        "main",
+        tag(
+            "section",
+            tag("h1", "Open in Perfetto"),
+            tag("p", tag("code", run_id)),
+            tag("p", "Opens ui.perfetto.dev in a new tab and hands it this run's tracks. Your "
+                "browser loads that page from the internet; the tracks stay in your browser."),
+            tag("p", tag("button", "Open ui.perfetto.dev", type="button", id="perfetto"), " ",
+                tag("a", "Download the file", href="?as=file", id="file"), " ",
+                tag("a", "Back to the report", href="?")),
+            tag("p", id="said", aria_live="polite"),
+        ),
+        id="main",
+        data_run=run_id,
+    )  # fmt: skip
+    return draw_shell(
+        run_id, [_bar(), main], styles=[_read("serve.css")], scripts=[_read("perfetto.js")]
+    )
+
+
 def draw_message(title: str, words: str) -> str:
     """Why there is no page."""
     section = tag(

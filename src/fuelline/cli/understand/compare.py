@@ -7,7 +7,7 @@ import sys
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from fuelline.cli.pages import add_page, check_page, say_page
+from fuelline.cli.pages import add_junit, add_page, check_junit, check_page, say_page
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.store.runs import find_run, name_run
 
@@ -50,6 +50,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
     add_page(parser)
+    add_junit(parser)
     parser.set_defaults(
         act=act,
         reads=lambda options: [path for side in _find_sides(options) for path, _ in side],
@@ -62,6 +63,7 @@ def act(options: argparse.Namespace) -> int:
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     check_page(options.html)
+    check_junit(options.junit)
     before, after = _find_sides(options)
     with clean_up_on_signals():  # a trace file is imported into a folder that must not stay
         is_over = pipeline.compare_runs(
@@ -71,6 +73,7 @@ def act(options: argparse.Namespace) -> int:
             shape="json" if options.json else "markdown" if options.markdown else "report",
             stream=sys.stdout,
             page=options.html,
+            junit=options.junit,
         )
     say_page(options.html, beside_data=options.json or options.markdown)
     return 1 if is_over else 0

@@ -10,10 +10,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from fuelline.cli.pages import add_junit, check_junit
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.cli.record.orphans import adopt_orphans, end_orphans
 from fuelline.cli.record.run import add_no_command, resolve_command
@@ -22,7 +23,6 @@ from fuelline.record.launch import launch
 from fuelline.schema.diagnosis.feeding import FeedAccount, FeedRequest
 from fuelline.schema.diagnosis.workloads import WORKLOADS
 from fuelline.schema.errors import InputError, RefusedError, UsageError
-from fuelline.schema.foreign import encode_json
 
 if TYPE_CHECKING:
     from fuelline.record.launch import JobOutcome
@@ -99,7 +99,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="keep the recording of the measurement here (default: not kept)",
     )
     add_no_command(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
+    add_junit(parser)
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
 
@@ -108,6 +111,7 @@ def act(options: argparse.Namespace) -> int:
     """Drive the loader, judge, print."""
     command = resolve_command(options.job)
     request = _request(options)
+    check_junit(options.junit)
     if options.run_dir is not None and options.run_dir.exists():
         raise UsageError(
             f"{options.run_dir} already exists. Nothing was started. Name a new folder."
@@ -123,7 +127,7 @@ def act(options: argparse.Namespace) -> int:
         feed = _judge(folder / "run", accounts, request)
         if options.run_dir is not None:
             shutil.copytree(folder / "run", options.run_dir)
-    _show(feed, as_json=options.json)
+    _show(feed, options)
     return _exit_code(feed, options.at_least)
 
 
@@ -131,6 +135,11 @@ def _request(options: argparse.Namespace) -> FeedRequest:
     if options.at_least is not None and options.step is None and options.rate is None:
         raise UsageError(
             "--at-least needs an accelerator: --step 45ms or --rate 2900/s. Nothing was started."
+        )
+    if options.junit is not None and options.at_least is None:
+        raise UsageError(
+            "--junit says whether --at-least is met, which was not given. Nothing was started. "
+            "Add --at-least 90."
         )
     return FeedRequest(
         seconds=options.seconds,
@@ -245,13 +254,15 @@ def _judge(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> 
     return pipeline.judge_feed(run_dir, driven, request)
 
 
-def _show(feed: Feed, *, as_json: bool) -> None:
+def _show(feed: Feed, options: argparse.Namespace) -> None:
     from fuelline import pipeline  # noqa: PLC0415 - as in `_judge`
 
-    if as_json:
-        sys.stdout.write(encode_json(feed) + "\n")
-    else:
-        pipeline.show_feed(feed, sys.stdout)
+    shape: Literal["json", "markdown", "report"] = "report"
+    if options.json or options.markdown:
+        shape = "json" if options.json else "markdown"
+    pipeline.show_feed(feed, sys.stdout, shape=shape)
+    if options.junit is not None:
+        pipeline.check_feed(feed, options.at_least, options.junit)
 
 
 def _exit_code(feed: Feed, at_least: float | None) -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import re
 import secrets
 import socket
+import stat
 import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.record.run import add_price
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 PORT = 8123
 _LOOPBACK = "127.0.0.1"
+_MOST_TOKEN = 200
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _DESCRIPTION = """\
 Show all runs in a browser: their reports, any two compared, running jobs live.
 For this machine alone, unless you say otherwise; never without a token.
@@ -26,6 +32,7 @@ examples:
   fuelline serve                    opens the list of runs in your browser
   fuelline serve --no-open          on a server: prints the address to tunnel to
   ssh -L 8123:localhost:8123 node7  from your desk; then open that address
+  fuelline serve --metrics-only --token-file ~/.fuelline-token   for Prometheus
 
 Whoever knows the address with its token can read your runs. Nobody can change
 anything by it.
@@ -53,6 +60,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--no-open", action="store_true", help="do not open a browser (default: open it)"
     )
+    parser.add_argument(
+        "--metrics-only",
+        action="store_true",
+        help="answer at /metrics alone, for Prometheus (default: pages and /metrics)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="keep the token in FILE, made if there is none: the `credentials_file` of a scrape "
+        "(default: a new token at every start)",
+    )
     add_price(parser)
     parser.set_defaults(act=act)
 
@@ -72,8 +91,9 @@ def act(options: argparse.Namespace) -> int:
             "Nothing was started. `pip install 'fuelline[serve]'` installs it; `fuelline diagnose "
             "--html report.html` needs no server."
         )
+    token = _choose_token(options.token_file)
     with _bind(options.host, options.port) as bound:
-        _serve(options, bound)
+        _serve(options, bound, token)
     return 0
 
 
@@ -111,18 +131,50 @@ class _Bound:
         self.socket.close()
 
 
-def _serve(options: argparse.Namespace, bound: _Bound) -> None:
+def _choose_token(path: Path | None) -> str:
+    """A new one, or the one of a file that nobody else can read."""
+    if path is None:
+        return secrets.token_urlsafe(24)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            token = secrets.token_urlsafe(24)
+            file.write(token + "\n")
+            return token
+    except FileExistsError:
+        pass
+    found = path.stat()
+    with path.open(encoding="utf-8", errors="replace") as file:
+        token = file.read(_MOST_TOKEN).strip()
+    others = stat.S_IMODE(found.st_mode) & 0o077
+    if others or _TOKEN.fullmatch(token) is None:
+        why = (
+            "can be read by others"
+            if others
+            else "holds no token (16 to 200 letters, digits, - or _)"
+        )
+        raise RefusedError(
+            f"{path} {why}. Nothing was started. Remove it, and `fuelline serve --token-file` "
+            "makes a new one."
+        )
+    return token
+
+
+def _serve(options: argparse.Namespace, bound: _Bound, token: str) -> None:
     import uvicorn  # noqa: PLC0415 - an extra, and not for the help
 
     from fuelline.cli.serve.app import RunServer  # noqa: PLC0415
 
-    token = secrets.token_urlsafe(24)
     called = f"[{options.host}]" if ":" in options.host else options.host
     names = frozenset({called, "localhost", _LOOPBACK} if options.host == _LOOPBACK else {called})
-    app = RunServer(options.price).build(token, names, options.port)
-    address = f"http://{called}:{options.port}/?token={token}"
-    print(f"Runs are shown at {address}\nCtrl-C ends that.", flush=True)
-    if not options.no_open:
+    is_shown = not options.metrics_only
+    app = RunServer(options.price).build(token, names, options.port, pages=is_shown)
+    place = f"http://{called}:{options.port}"
+    address = f"{place}/?token={token}" if is_shown else f"{place}/metrics"
+    what = "Runs are shown" if is_shown else "Metrics are"
+    print(f"{what} at {address}\nCtrl-C ends that.", flush=True)
+    if not is_shown and options.token_file is None:
+        print(f"A scrape bears the token: Authorization: Bearer {token}", flush=True)
+    if is_shown and not options.no_open:
         webbrowser.open(address)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1

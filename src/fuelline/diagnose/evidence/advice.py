@@ -94,6 +94,25 @@ _FEWER_LAUNCHES: Mapping[Framework, tuple[Remedy, ...]] = {
             risk="callbacks are called every ten steps",
         ),
     ),
+    "torch_npu": (
+        Remedy(
+            setting="TASK_QUEUE_ENABLE=2 and CPU_AFFINITY_CONF=1 in the environment",
+            why="a thread of its own hands operators to the device, on cores near to it",
+            applicability="safe",
+        ),
+        Remedy(
+            setting="model = torch.compile(model, backend=torchair.get_npu_backend())",
+            why="the device then runs a graph, not operator by operator",
+            applicability="unsafe",
+            risk="results may differ in the last bits; each new shape is compiled",
+        ),
+        Remedy(
+            setting="a larger batch",
+            why="longer kernels hide their launches",
+            applicability="unsafe",
+            risk="results or latencies change with the batch size",
+        ),
+    ),
     "vllm": (
         Remedy(
             setting="no --enforce-eager",
@@ -134,11 +153,30 @@ _FEWER_LAUNCHES: Mapping[Framework, tuple[Remedy, ...]] = {
 """Of frameworks other than torch."""
 
 
+_PREBUILT = Remedy(
+    setting="torch.npu.set_compile_mode(jit_compile=False) before the model is made",
+    why="operators that are built already are then used, not compiled when they are called",
+    applicability="unsafe",
+    risk="single operators may be slower than those compiled for their shapes",
+)
+_FUSED_NPU = Remedy(
+    setting="torch_npu.optim.NpuFusedAdamW (or the fused class of the optimizer at hand)",
+    why="one kernel for all parameters instead of several for each",
+    applicability="unsafe",
+    risk="results may differ in the last bits",
+)
+
+
 def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     """For a host that is slower than its device."""
     software = trace.software
     if trace.largest == "garbage collection":
         return [_COLLECTOR]
+    if software.framework == "torch_npu":
+        found = _FEWER_LAUNCHES["torch_npu"]
+        is_fusable = software.is_training and not software.is_fused
+        built = [_PREBUILT] if software.builds_operators else []
+        return [*built, *found, *([_FUSED_NPU] if is_fusable else [])][:_MOST_REMEDIES]
     if software.framework in _FEWER_LAUNCHES:
         found = _FEWER_LAUNCHES[software.framework]
         is_done = software.is_compiled if software.framework == "jax" else software.has_graphs
@@ -155,11 +193,15 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     return [first, _BATCH, *([] if software.is_fused else [_FUSED])]
 
 
+_MOST_REMEDIES = 4
+
+
 _READ_RARELY: Mapping[Framework, str] = {
     "jax": "read results every 100 steps; no block_until_ready(), float() or np.asarray() in the "
     "loop",
     "tensorflow": "read the loss every 100 steps; no .numpy() in the loop",
     "torch": "read the loss every 100 steps; no .item() or .cpu() in the loop",
+    "torch_npu": "read the loss every 100 steps; no .item() or .cpu() in the loop",
     "vllm": "--async-scheduling",
     "sglang": "no --disable-overlap-schedule",
 }
@@ -180,14 +222,24 @@ _KEEP_MEMORY: Mapping[Framework, str] = {
     "tensorflow": "unset TF_FORCE_GPU_ALLOW_GROWTH; set TF_GPU_ALLOCATOR=cuda_malloc_async",
     "torch": "unset PYTORCH_NO_CUDA_MEMORY_CACHING; no torch.cuda.empty_cache() in "
     "the loop; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    "torch_npu": "unset PYTORCH_NO_NPU_MEMORY_CACHING; no torch.npu.empty_cache() in the loop; set "
+    "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
 }
+_KEEP_MEMORY_ROCM = (
+    "unset PYTORCH_NO_HIP_MEMORY_CACHING; no torch.cuda.empty_cache() in the loop; "
+    "torch.backends.cudnn.benchmark = False where MIOpen's searches are what frees"
+)
 
 
 def keep_memory(trace: TraceSignals) -> Remedy:
     """For memory that is requested and given back again and again."""
+    software = trace.software
+    is_hip = software.is_rocm and software.framework == "torch"
     return Remedy(
-        setting=_KEEP_MEMORY.get(
-            trace.software.framework,
+        setting=_KEEP_MEMORY_ROCM
+        if is_hip
+        else _KEEP_MEMORY.get(
+            software.framework,
             "allocate before the loop and use the memory again, or allocate from a pool "
             "(cudaMallocAsync)",
         ),
@@ -198,6 +250,7 @@ def keep_memory(trace: TraceSignals) -> Remedy:
 
 _LOADERS: Mapping[Framework, str] = {
     "torch": "DataLoader(..., num_workers=4, prefetch_factor=4)",
+    "torch_npu": "DataLoader(..., num_workers=4, prefetch_factor=4)",
     "jax": "grain.DataLoader(..., worker_count=4)",
     "tensorflow": "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)"
     ".prefetch(tf.data.AUTOTUNE)",
@@ -287,7 +340,7 @@ def copy_less(trace: TraceSignals) -> list[Remedy]:
         return [_OFFLOAD if trace.software.is_tpu else _XLA_PREFETCH, _STAY]
     if top.direction == CopyDirection.DEVICE_TO_HOST:
         return [_READ_LATER]
-    is_torch = trace.software.framework == "torch"
+    is_torch = trace.software.framework in ("torch", "torch_npu")
     if top.memory == "pinned":
         return [_BESIDE if is_torch else _BESIDE_BY_HAND, _STAY]
     return [_PIN if is_torch else _PIN_BY_HAND]
@@ -310,6 +363,8 @@ def describe_copies(copies: CopyFacts) -> str:
 _OVERLAP: Mapping[Framework, str] = {
     "torch": "overlap communication with backward (DDP buckets, FSDP prefetch, tensor-parallel "
     "overlap)",
+    "torch_npu": "overlap communication with backward (DDP buckets, FSDP prefetch); "
+    "HCCL_OP_EXPANSION_MODE=AIV",
     "jax": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; more compute between what "
     "depends on each other",
     "tensorflow": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; gradients reduced in "
@@ -330,11 +385,54 @@ def overlap_exchange(trace: TraceSignals) -> Remedy:
 
 _WARM: Mapping[Framework, str] = {
     "torch": "record after the warm-up: torch.profiler.schedule(wait=1, warmup=3, active=5)",
+    "torch_npu": "record after the warm-up: "
+    "torch_npu.profiler.schedule(wait=1, warmup=3, active=5)",
     "jax": "call jax.profiler.start_trace() after the first few steps",
     "tensorflow": "call tf.profiler.experimental.start() after the first few steps",
     "vllm": "start the profiler after some requests have been answered",
     "sglang": "start the profiler after some requests have been answered",
 }
+
+
+_STACKS: Mapping[Framework, str] = {
+    "torch": "record it again with Python stacks (with_stack=True)",
+    "torch_npu": "record it again with Python stacks (with_stack=True)",
+    "jax": "record it again with Python's tracer on: jax.profiler.ProfileOptions() with "
+    "python_tracer_level = 1",
+    "tensorflow": "record it again with tf.profiler.experimental.ProfilerOptions("
+    "host_tracer_level=2, python_tracer_level=1)",
+    "vllm": "VLLM_TORCH_PROFILER_WITH_STACK=1, and record it again",
+    "sglang": '"with_stack": true in the request to /start_profile, and record it again',
+}
+
+
+def record_stacks(trace: TraceSignals) -> Remedy:
+    """For host code of which nothing is known."""
+    return Remedy(
+        setting=_STACKS.get(
+            trace.software.framework,
+            "record it again with what the host does: nsys profile --python-sampling=true "
+            "--trace=cuda,nvtx,osrt, or py-spy beside it",
+        ),
+        why="it shows which function the device waits for",
+        applicability="display",
+    )
+
+
+_LONGER = Remedy(
+    setting="mark the steps (a profiler's schedule with step(), or an annotation round each), and "
+    "record several of them",
+    why="it then shows whether each step has such a stretch",
+    applicability="display",
+)
+
+
+def record_longer(trace: TraceSignals) -> Remedy:
+    """For a trace in which most of the time went to something that happened once."""
+    framework = trace.software.framework
+    if framework in ("vllm", "sglang"):
+        return record_warm(trace)
+    return _LONGER
 
 
 def record_warm(trace: TraceSignals) -> Remedy:

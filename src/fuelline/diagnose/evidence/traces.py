@@ -28,6 +28,8 @@ _MOSTLY = 0.5
 _MOST_BOUNDED = 0.8
 """A loss above this leaves so little that what a job differs by from run to run (`LISTED_SHARE`) is
 a quarter of it: what would be left is not known well enough to say how many times as fast."""
+_SLOWED = ("stacks", "no-launches")
+"""Codes of quality after which nobody is certain of what the host took."""
 _FILLED = 0.5
 """Of the time that kernels are there: below this the chip is called mostly empty."""
 
@@ -90,7 +92,7 @@ def found_in(
     is_one = trace is not None and on_host and trace.longest_stretch >= _MOSTLY * share
     if is_one or (trace is not None and 0 < trace.kernels < ENOUGH_SAMPLES):
         confidence = "low"
-    elif on_host and trace is not None and any(each.code == "stacks" for each in trace.quality):
+    elif on_host and trace is not None and any(each.code in _SLOWED for each in trace.quality):
         confidence = "medium" if confidence == "high" else confidence
     made = found(
         rule,
@@ -133,6 +135,16 @@ def judge(
     trace: TraceSignals, findings: list[Finding], cannot_tell: Callable[[str], Verdict]
 ) -> Verdict:
     """The costliest finding, if the trace carries it; quality first."""
+    if (
+        trace.doubt
+        and not trace.kernels
+        and any(each.code == "no-device" for each in trace.quality)
+    ):
+        return cannot_tell(
+            f"{trace.doubt}. Only the host is in this trace: of a job that uses no accelerator, or "
+            "recorded without one. Record it again with the device's activity, or record the job "
+            "with `fuelline run`, which needs none."
+        )
     if trace.doubt:
         return cannot_tell(
             f"{trace.doubt}. What looks idle in this trace may have been busy. Record it again "
@@ -154,6 +166,13 @@ def judge(
             f"why{_why_not(trace)}"
         )
     compute = value_of(trace.compute_share) or 0.0
+    uncovered = next((each.problem for each in trace.quality if each.code == "uncovered"), None)
+    if uncovered is not None:
+        return cannot_tell(
+            f"kernels compute for {percent(compute)} of the time from the first to the last, but "
+            f"{uncovered}. What lies before and after may be part of every step. Mark the steps, "
+            "or record several of them."
+        )
     filled = ""
     if at_least(trace.fill, 0.0) and (value_of(trace.fill) or 0.0) < _FILLED * compute:
         filled = f" Its kernels fill only {percent(value_of(trace.fill) or 0.0)} of the chip."

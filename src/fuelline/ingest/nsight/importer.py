@@ -26,6 +26,7 @@ from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.names import clean
 from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
+from fuelline.timeline.tables import MOST_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -170,6 +171,7 @@ class _Report:
             host=self._read_setting("TARGET_INFO_SYSTEM_ENV", "Hostname"),
             pid=None if owner is None else owner % (1 << PID_BITS),
             chips=self._read_chips(),
+            origin_ns=self._read_start(),
             is_rank_known=self._mpi_rank is not None and len(self._ranks) == 1,
             settings={
                 "product": self._read_setting("META_DATA_EXPORT", "EXPORT_PRODUCT_VERSION")
@@ -179,6 +181,15 @@ class _Report:
                 ),
             },
         )
+
+    def _read_start(self) -> int:
+        """When the session began, on the wall clock: times are counted from there."""
+        table = "TARGET_INFO_SESSION_START_TIME"
+        if "utcEpochNs" not in self._database.columns(table):
+            return 0
+        query = f'SELECT utcEpochNs FROM "{table}" LIMIT 1'
+        (began_ns,) = next(iter(self._database.select(query, table)), (0,))
+        return began_ns if isinstance(began_ns, int) and 0 < began_ns < MOST_NS else 0
 
     def _read_setting(self, table: str, name: str) -> str:
         if not {"name", "value"} <= self._database.columns(table):

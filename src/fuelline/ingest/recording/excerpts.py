@@ -194,7 +194,7 @@ def _on_their_clock(names: list[str]) -> list[pl.Expr]:
     return [columns.get(name, pl.col(name)).alias(name) for name in names]
 
 
-_TIMES = ("at_ns", "window_ns", "from_ns", "until_ns")
+_TIMES = ("at_ns", "window_ns", "from_ns", "until_ns", "started_ns")
 
 
 def fold_tables(tables: Mapping[str, pl.DataFrame], excerpts: Excerpts) -> dict[str, pl.DataFrame]:

@@ -51,6 +51,8 @@ _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
 """Processes that say why something of ours could not be put into them; a job of many says it once
 in each."""
+MOST_BEGUN = 1_000
+"""Imports of a process; hooks write a tenth of that."""
 _TOTALS = "totals over the whole run for that process"
 MOST_LOADERS = 5_000
 """Whose settings are kept, the first: a job may make a loader for every step."""
@@ -97,6 +99,7 @@ class _ProcessNote(msgspec.Struct):
     version: str = ""
     threads: int | None = None
     step_frames: list[str] = []
+    begun: list[tuple[int, str]] = []
 
 
 _NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RANK)
@@ -244,6 +247,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
     """Turn the texts of one spool into facts: process, loaders, blindspots."""
     note = _ProcessNote()
     step_frames: list[str] = []
+    begun: list[tuple[int, str]] = []
     rank: tuple[int | None, int | None] = (None, None)
     notes = content.events.filter(pl.col("kind").is_in(_NOTES))
 
@@ -256,7 +260,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
     for kind, first, second, fourth in notes.select("kind", "a", "b", "d").iter_rows():
         if kind == wire.Kind.PROCESS:
             note = decode(first, _ProcessNote) or note
-            step_frames = note.step_frames or step_frames
+            step_frames, begun = note.step_frames or step_frames, note.begun or begun
         elif kind == wire.Kind.RANK:
             rank = first, second
             backend = content.texts.get(fourth, "")
@@ -283,6 +287,7 @@ def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
             version=note.version,
             threads=note.threads,
             step_frames=step_frames,
+            begun=begun[:MOST_BEGUN],
             rank=rank[0],
             ranks=rank[1],
             backend=backend,

@@ -11,6 +11,7 @@ emptied the caches, and then calling a function costs more than what it does.
 import itertools
 import json
 import os
+import sys
 import threading
 import weakref
 from _thread import get_ident, get_native_id
@@ -27,7 +28,7 @@ from fuelline.schema.wire import Kind, Phase, tail
 if TYPE_CHECKING:
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Framework", "Guest", "HookThread", "join"]
+__all__ = ["Framework", "Guest", "HookThread", "join", "list_begun"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -53,6 +54,12 @@ class Framework(NamedTuple):
     """Whether its compiler traces through the caller. Called at every step."""
 
 
+def list_begun() -> list[tuple[int, str]]:
+    """When Python was ready, and when the import of each package began, if anybody noted it."""
+    watch = sys.modules.get("fuelline_watch")
+    return list(getattr(watch, "BEGUN", ()))
+
+
 class HookThread(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
@@ -61,6 +68,10 @@ class HookThread(threading.local):
     """In a gradient scaler's step, which reads values itself."""
     reading = False
     """In a call that waits for the device."""
+    exchanging = False
+    """In a call that sends several tensors, each of which is sent by a call of its own."""
+    is_waited_for: bool | None = None
+    """In a functional collective: whether it has waited for its result itself; else None."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
@@ -124,6 +135,8 @@ class Guest:
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self.device_clock: Any = None
         """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.rank_groups: Any = None
+        """What counts collectives, for all hooks on them."""
         self.meet_device: Callable[[], None] | None = None
         """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True
@@ -178,12 +191,16 @@ class Guest:
     def introduce(self, facts: dict[str, Any]) -> None:
         """Write down which process this is; what was said before holds but for the same names."""
         self._facts = {**self._facts, **facts}
-        self.append(_PROCESS, monotonic_ns(), 0, self.spool.text(json.dumps(self._facts)))
+        self._tell_facts(self._facts)
+
+    def _tell_facts(self, facts: dict[str, Any]) -> None:
+        self.append(_PROCESS, monotonic_ns(), 0, self.spool.text(json.dumps(facts)))
 
     def tell_step_place(self, frames: list[str]) -> None:
         """Write down the stack that ends in the loop's line of a step, outermost frame first."""
         if sum(map(len, frames)) < MOST_PLACE_CHARACTERS:
-            self.introduce({"step_frames": frames})
+            known = {name: value for name, value in self._facts.items() if name != "begun"}
+            self._tell_facts({**known, "step_frames": frames})
 
     def leave(self) -> None:
         """The last framework goes: nothing is recorded any more."""

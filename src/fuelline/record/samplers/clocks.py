@@ -13,7 +13,7 @@ operator, is compared with this (`signals/recorded/compute.py`). Price: 0.2 ms a
 import time
 from collections.abc import Iterator
 
-from fuelline.record.samplers.procfs import Read, read_kept
+from fuelline.record.samplers.procfs import NS_PER_TICK, Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
 from fuelline.schema.redaction import redact
 from fuelline.schema.run.samples import Blind, ProcessClock, ProcessSeen, Row, ThreadClock
@@ -48,7 +48,10 @@ class Clocks:
     def introduce(self, processes: list[Process], now_ns: int) -> list[ProcessSeen]:
         """The rows that announce new processes."""
         return [
-            ProcessSeen(now_ns, each.pid, each.ppid, redact(each.stat.name)) for each in processes
+            ProcessSeen(
+                now_ns, each.pid, each.ppid, redact(each.stat.name), find_start(each, now_ns)
+            )
+            for each in processes
         ]
 
     def sample(self, now_ns: int) -> list[Row]:
@@ -111,6 +114,12 @@ class Clocks:
         if (oncpu, runq) != (thread.oncpu_ns, thread.runq_ns):
             thread.oncpu_ns, thread.runq_ns = oncpu, runq
             yield ThreadClock(now_ns, thread.pid, thread.tid, oncpu, runq)
+
+
+def find_start(process: Process, now_ns: int) -> int:
+    """When a process started; the kernel counts ticks on a clock that goes on in standby."""
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return min(process.stat.start_ticks * NS_PER_TICK - asleep_ns, now_ns)
 
 
 _TURNS = 2000

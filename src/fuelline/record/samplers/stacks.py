@@ -17,6 +17,8 @@ regular file named like one, or the script on the command line, of a sane size a
 A file is read when it is first seen (0.3 ms for 100 kB) and again only for lines that are new.
 """
 
+import itertools
+import json
 import os
 import re
 import resource
@@ -46,9 +48,14 @@ FIRST_DELAY_NS = 2_000_000_000
 BUDGET_FIRST_S = 0.16
 BUDGET_SHARE = 0.0007
 """CPU seconds allowed at once, and per second of the job after that."""
+EARLY_BUDGET_FIRST_S = 0.5
+EARLY_BUDGET_SHARE = 0.004
+"""The same until training begins, and in jobs that train nothing."""
+EARLY_PROCESSES = 2
 FAILURES_TO_GIVE_UP = 6
-STOP_S = 1.0
-"""How long the bursts of a job that has ended may take to write what they have."""
+STOP_S = 2.0
+"""How long the bursts of a job that has ended may take to write what they have: py-spy notices at
+its next look, and looks at random moments."""
 
 _NICENESS = 5
 """A third of the weight of a job's thread. With a tenth, two processes that keep both cores busy
@@ -73,12 +80,34 @@ def find_py_spy() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Shape:
+    """How long and how often a burst looks, and what it writes."""
+
+    seconds: int
+    per_s: int
+    in_order: bool = False
+    """Each look after the other, rather than how often each stack was seen."""
+
+
+_EARLY = (
+    (8 * 10**9, _Shape(4, 20, in_order=True)),
+    (70 * 10**9, _Shape(20, 4, in_order=True)),
+    (1 << 62, _Shape(60, 2, in_order=True)),
+)
+"""By the age of the job. One look costs 0.5 ms, of which imports and compilers with their hundred
+frames take most; long bursts of few looks leave no gaps (bench/start_up.py)."""
+
+
+@dataclass(slots=True)
 class _Burst:
     pid: int
     process: subprocess.Popen[bytes]
     output_fd: int
     errors_fd: int
     from_ns: int
+    shape: _Shape
+    cut_ns: int = 0
+    """When it was asked to end before its time; 0 if it was not."""
 
 
 class Stacks:
@@ -94,11 +123,17 @@ class Stacks:
         self._spent_before_s = 0.0
         self._spent_idly_s = 0.0
         self._is_training = False
+        self._born_ns: int | None = None
         self._has_started = True
         self._failures = 0
         self._is_over = False
         self._blind: list[Blind] = []
         self._sources = Sources()
+        self._budget_share = BUDGET_SHARE
+
+    def spend_more(self, core_share: float) -> None:
+        """A job that has no hooks tells more by its stacks: a larger share of a core for them."""
+        self._budget_share = core_share
 
     @property
     def pids(self) -> frozenset[int]:
@@ -112,6 +147,26 @@ class Stacks:
             self._first_ns = now_ns + FIRST_DELAY_NS
             self._spent_idly_s = self._spent_s
             self._has_started = False
+            for burst in self._bursts:
+                burst.cut_ns = now_ns
+                burst.process.send_signal(signal.SIGINT)  # it writes what it has
+
+    def start_early(self, now_ns: int, pids: list[int]) -> None:
+        """Begin a burst in a job that does not train yet, or never will, if it is time.
+
+        What is paid here is not taken from the training's budget.
+        """
+        if self._bursts or self._is_over or not pids:
+            return
+        self._born_ns = now_ns if self._born_ns is None else self._born_ns
+        age_ns = now_ns - self._born_ns
+        budget_s = EARLY_BUDGET_FIRST_S + EARLY_BUDGET_SHARE * age_ns / _NS
+        if self._spent_s + self._price_s > budget_s:
+            return
+        self._spent_before_s = self._spent_s
+        shape = next(shape for until_ns, shape in _EARLY if age_ns < until_ns)
+        for pid in pids[:EARLY_PROCESSES]:
+            self._start(pid, now_ns, shape)
 
     def start_if_due(self, now_ns: int, trainers: list[int], workers: list[int]) -> None:
         """Begin a burst over trainers and the next few workers, if it is time."""
@@ -119,7 +174,7 @@ class Stacks:
             return
         if self._first_ns is None:
             self._first_ns = now_ns + FIRST_DELAY_NS
-        budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
+        budget_s = BUDGET_FIRST_S + self._budget_share * (now_ns - self._first_ns) / _NS
         spent_s = self._spent_s - self._spent_idly_s
         is_too_much = self._has_started and spent_s + self._price_s > budget_s
         if now_ns < self._first_ns or is_too_much:
@@ -128,7 +183,7 @@ class Stacks:
         self._has_started = True
         per_s = SAMPLES_PER_S if workers else ALONE_PER_S
         for pid in self._choose(trainers, workers):
-            self._start(pid, now_ns, per_s)
+            self._start(pid, now_ns, _Shape(BURST_S, per_s))
 
     def collect(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """The stacks of bursts that have ended."""
@@ -137,9 +192,9 @@ class Stacks:
             if burst.process.poll() is not None:
                 rows += self._finish(burst, now_ns)
                 self._settle()
-            elif now_ns - burst.from_ns > 2 * _OVERDUE_NS:
+            elif now_ns - burst.from_ns > 2 * _OVERDUE_NS + burst.shape.seconds * _NS:
                 burst.process.kill()
-            elif now_ns - burst.from_ns > _OVERDUE_NS:
+            elif now_ns - burst.from_ns > _OVERDUE_NS + burst.shape.seconds * _NS:
                 burst.process.send_signal(signal.SIGINT)  # it writes what it has
         blind, self._blind = self._blind, []
         return [*rows, *blind]
@@ -147,6 +202,7 @@ class Stacks:
     def stop(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """End running bursts and keep what they have: py-spy writes its stacks on SIGINT."""
         for burst in self._bursts:
+            burst.cut_ns = burst.cut_ns or now_ns
             burst.process.send_signal(signal.SIGINT)
         deadline_s = time.monotonic() + STOP_S
         for burst in self._bursts:
@@ -159,7 +215,7 @@ class Stacks:
         self._turn += MAX_PROCESSES
         return chosen
 
-    def _start(self, pid: int, now_ns: int, per_s: int) -> None:
+    def _start(self, pid: int, now_ns: int, shape: _Shape) -> None:
         if self._binary is None:
             self._give_up("py-spy is not installed beside this interpreter")
             return
@@ -168,7 +224,7 @@ class Stacks:
             made.append(output_fd := make_memory("stacks"))
             made.append(errors_fd := make_memory("errors"))
             process = subprocess.Popen(
-                [*_command(self._binary, pid, per_s), "--output", f"/proc/self/fd/{output_fd}"],
+                [*_command(self._binary, pid, shape), "--output", f"/proc/self/fd/{output_fd}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors_fd,
@@ -179,7 +235,7 @@ class Stacks:
                 os.close(descriptor)
             self._give_up(f"py-spy does not start: {error.strerror}")
             return
-        self._bursts.append(_Burst(pid, process, output_fd, errors_fd, now_ns))
+        self._bursts.append(_Burst(pid, process, output_fd, errors_fd, now_ns, shape))
         self._sources.meet(pid)
         try:
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
@@ -191,10 +247,9 @@ class Stacks:
         output, errors = _drain(burst.output_fd), _drain(burst.errors_fd)
         if output:
             self._failures = 0
-            until_ns = min(now_ns, burst.from_ns + BURST_S * 2 * _NS)
-            stacks = list(parse_raw(output, burst.pid, burst.from_ns, until_ns))
+            stacks = _read_burst(output, burst, now_ns)
             yield from stacks
-            yield from self._sources.read(stacks)
+            yield from self._sources.read(stacks, with_libraries=not burst.shape.in_order)
             return
         self._failures += 1
         if "ermission" in errors or "not permitted" in errors:
@@ -226,10 +281,23 @@ def _rotate(pids: list[int], turn: int, count: int) -> list[int]:
     return [pids[(turn + step) % len(pids)] for step in range(min(count, len(pids)))]
 
 
-def _command(binary: str, pid: int, per_s: int) -> list[str]:
-    rates = ["--rate", str(per_s), "--duration", str(BURST_S)]
-    shape = ["--format", "raw", "--threads", "--idle", "--full-filenames"]
-    return [binary, "record", "--nonblocking", "--pid", str(pid), *rates, *shape]
+def _command(binary: str, pid: int, shape: _Shape) -> list[str]:
+    rates = ["--rate", str(shape.per_s), "--duration", str(shape.seconds)]
+    written = ["--format", "speedscope" if shape.in_order else "raw"]
+    shown = ["--threads", "--idle", "--full-filenames"]
+    return [binary, "record", "--nonblocking", "--pid", str(pid), *rates, *written, *shown]
+
+
+def _read_burst(output: str, burst: _Burst, now_ns: int) -> list[StackSample]:
+    if not burst.shape.in_order:
+        until_ns = min(now_ns, burst.from_ns + BURST_S * 2 * _NS)
+        return list(parse_raw(output, burst.pid, burst.from_ns, until_ns))
+    start_ns = burst.from_ns + _STARTING_NS
+    planned_ns = start_ns + burst.shape.seconds * _NS
+    until_ns = min(burst.cut_ns or now_ns, now_ns)
+    if planned_ns < until_ns < planned_ns + _NOTICED_NS:
+        until_ns = planned_ns
+    return list(parse_stays(output, burst.pid, start_ns, until_ns))
 
 
 def _drain(fd: int) -> str:
@@ -254,6 +322,47 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
             yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))
 
 
+_THREAD = re.compile(r"^Thread (?P<tid>\w+)(?: \"(?P<name>.*)\")?$", re.DOTALL)
+_STARTING_NS = 50_000_000
+"""From starting py-spy to its first look."""
+_NOTICED_NS = 1_000_000_000
+"""The end of a py-spy is noticed twice a second."""
+
+
+def parse_stays(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[StackSample]:
+    r"""Parse a speedscope file: the looks at each thread in order; what stays the same is one row.
+
+        {"shared": {"frames": [{"name": "main", "file": "/a.py", "line": 3}, ...]},
+         "profiles": [{"name": "Thread 12 \"MainThread\"", "samples": [[0, 1], [0, 1], [0, 2]]}]}
+
+    They are spread evenly over the burst: of a thread that changes its stack while it is looked at
+    some looks fail and are left out, and a py-spy that has to wait for a core looks less often.
+    """
+    try:
+        found = json.loads(text)
+        names = [
+            _redact_once(f"{each['name']} ({each['file']}:{each['line']})")
+            for each in found["shared"]["frames"]
+        ]
+        profiles = [(each["name"], each["samples"]) for each in found["profiles"]]
+    except (ValueError, KeyError, TypeError):  # it was ended while it wrote
+        return
+    for name, samples in profiles:
+        match = _THREAD.match(name)
+        if match is None or not samples or until_ns <= from_ns:
+            continue
+        main = pid if match["name"] == "MainThread" else 0
+        tid = int(match["tid"]) if match["tid"].isdigit() else main
+        at_ns, seen = from_ns, 0
+        for frames, looks in itertools.groupby(samples):
+            count = len(list(looks))
+            seen += count
+            end_ns = from_ns + (until_ns - from_ns) * seen // len(samples)
+            shown = [names[number] for number in frames[1:]]  # the first names the thread
+            yield StackSample(at_ns, end_ns, pid, tid, shown, count)
+            at_ns = end_ns
+
+
 MOST_LINES = 2000
 """Of one run; a training loop shows some hundreds."""
 MOST_FILE_BYTES = 4 * 1024 * 1024
@@ -262,6 +371,10 @@ _MOST_WORDS = 16
 _MOST_PROCESSES = 64
 _FRAME = re.compile(r"\((?P<file>[^\n]*):(?P<line>\d{1,9})\)$")
 """The end of `function (file:line)`, as py-spy prints it."""
+
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<")
+
+_IMPORTER = "<frozen importlib"
 
 _Stamp = tuple[int, int, int]
 _UNREAD: _Stamp = (0, 0, 0)
@@ -290,13 +403,23 @@ class Sources:
         if len(self._homes) > _MOST_PROCESSES:
             del self._homes[next(iter(self._homes))]
 
-    def read(self, samples: list[StackSample]) -> Iterator[SourceLine]:
-        """The lines in these stacks that were not reported yet."""
+    def read(
+        self, samples: list[StackSample], *, with_libraries: bool = True
+    ) -> Iterator[SourceLine]:
+        """The lines in these stacks that were not reported yet.
+
+        Of libraries the innermost ones alone where there are many, and none of imports, which run
+        through hundreds of files.
+        """
         wanted: dict[tuple[int, str], set[int]] = {}
         for sample in samples:
-            for frame in sample.frames:
+            is_import = not with_libraries and any(_IMPORTER in each for each in sample.frames)
+            for depth, frame in enumerate(sample.frames, start=1):
                 found = _FRAME.search(frame)
                 place = (found["file"], int(found["line"])) if found else ("", 0)
+                is_wanted = with_libraries or (depth == len(sample.frames) and not is_import)
+                if not is_wanted and _LIBRARY.search(place[0]):
+                    continue
                 if place[1] and place not in self._reported and len(self._reported) < MOST_LINES:
                     self._reported.add(place)
                     wanted.setdefault((sample.pid, place[0]), set()).add(place[1])

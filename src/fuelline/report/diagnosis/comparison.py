@@ -56,11 +56,13 @@ def _summarise(comparison: RunComparison) -> Summary:
         if step.share is None
         else f" ({'+' if step.share >= 0 else '-'}{percent(abs(step.share))})"
     )
+    slower = comparison.judgement == "slower"
     return Summary(
         title=_sides(comparison),
         sentence=_sentence(comparison),
         label=_limit(comparison),
-        alarm=comparison.is_over,
+        alarm=comparison.is_over or (comparison.threshold is None and slower),
+        unsure=not comparison.is_over and comparison.judgement == "cannot tell",
         figures=()
         if comparison.unit == "share"
         else (

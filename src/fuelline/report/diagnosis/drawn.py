@@ -63,6 +63,7 @@ def summarise_verdict(
         sentence=diagnosis.verdict.sentence,
         label=label_of(diagnosis.verdict, diagnosis.findings),
         alarm=diagnosis.verdict.limit != _HEALTHY_LIMIT,
+        unsure=diagnosis.verdict.code is None,
         figures=tuple(_list_figures(diagnosis, top)),
         advice=_advise(diagnosis, top),
         shares=bars,

@@ -17,6 +17,8 @@ PART_WORDS = {
     "sync": "synchronise",
     "undivided communication": "communication",
 }
+TIME_WORDS = {"input": "preparing data", "forward": "the model"}
+"""In a job without steps."""
 WAITING_PARTS: tuple[Part, ...] = (
     "input",
     "epoch start",
@@ -49,3 +51,11 @@ def label_of(verdict: Verdict, findings: list[Finding]) -> str:
 def title_of(finding: Finding) -> str:
     """`PR201 too few workers`, because a code alone explains nothing."""
     return f"{finding.code} {finding.name.replace('-', ' ')}"
+
+
+TIER_WORDS = {
+    "T0": "thread states and counters",
+    "T1": "stacks, thread states and counters",
+    "T2": "hooks put in while it ran",
+}
+"""How a job was looked at that was not recorded from its start."""

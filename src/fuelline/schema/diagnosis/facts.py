@@ -127,6 +127,8 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """The same against the busy cores of the host: those of others, too, that come and go."""
     moving_share: Signal = _NOT_MEASURED
     """Of the stack samples of fetching: in lines that only move bytes, be it within a cache."""
+    write_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked in write, fsync and the like. High where results are what is slow."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):
@@ -158,6 +160,10 @@ class StorageFacts(Struct, frozen=True, kw_only=True):
     """Bytes read again after the kernel dropped them, over bytes read from the device."""
     memory_use: Signal = _NOT_MEASURED
     """Of the memory limit: in use. Near 1 the page cache is squeezed."""
+    write_bytes_per_s: Signal = _NOT_MEASURED
+    """What the job's processes wrote, to files or not."""
+    write_limit_use: Signal = _NOT_MEASURED
+    """As `limit_use`, of what the job may write."""
 
 
 class CoreFacts(Struct, frozen=True, kw_only=True):
@@ -314,11 +320,17 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     than launching, as stacks or a copy at their end show."""
     preparing_share: Signal = _NOT_MEASURED
     """Part of `own_work_share`: what ended in a copy to the device, the next input."""
+    preparing_under: IdleCause | None = None
+    """What most of `preparing_share` lay under."""
+    unseen_share: Signal = _NOT_MEASURED
+    """Part of `own_work_share`: of which nothing was recorded, not even a stack."""
     longest_stretch: float = 0.0
     """Share of the window: the longest stretch of idle time that the host is to blame for; 0 where
     steps are marked, because it is then known to belong to a step."""
     startup_share: Signal = _NOT_MEASURED
     """Idle while the host did what is paid once: loading code, capturing graphs."""
+    once_share: Signal = _NOT_MEASURED
+    """Part of `startup_share`: stretches like no other, where no step is marked."""
     sync_share: Signal = _NOT_MEASURED
     """Idle while the host was in a call that waits for the device."""
     unknown_share: Signal = _NOT_MEASURED

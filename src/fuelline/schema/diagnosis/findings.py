@@ -6,13 +6,15 @@ last with a default; a field is never renamed or given another meaning within on
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable  # noqa: TC003 - msgspec resolves it at run time
+from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.start_up import StartLedger  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
 from fuelline.schema.parts import (
     DEVICE_PARTS,
@@ -43,10 +45,11 @@ Stage = Literal[
     "compute",
     "sync",
     "pause",
+    "write",
 ]
 """The station of the assembly line that the accelerator waits for; compute if it does not wait.
 fetch: whoever prepares samples is blocked, though not in reading: asleep, or waiting for a service
-or for another process."""
+or for another process. write: of what a job produces that trains nothing."""
 
 Limit = Literal[
     "bandwidth",
@@ -187,8 +190,9 @@ class StepStats(Struct, frozen=True, kw_only=True):
     of an imported one: from a step's start to the next."""
     p50: float | None = None
     p95: float | None = None
-    kind: Literal["train", "batch"] = "train"
-    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer."""
+    kind: Literal["train", "batch", "time"] = "train"
+    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer. time:
+    a second, in jobs with neither."""
     samples_per_s: float | None = None
 
 
@@ -210,6 +214,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     seconds: float | None
     path: str = ""
+    tier: Literal["", "T0", "T1", "T2"] = ""
+    """How a job was looked at that ran already: by its thread states and counters (T0), its stacks
+    as well (T1), or hooks (T2); empty for a run that was recorded from its start."""
 
 
 class LateRank(Struct, frozen=True, kw_only=True):
@@ -340,5 +347,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     device_budget: DeviceBudget | None = None
     """Of a recorded run whose device had timed events: where its time went; null for others."""
+    draw_html: ClassVar[Callable[[Diagnosis], str] | None] = None
+    """What draws it for a notebook: set by the room that may ask for drawings (`api/shown.py`)."""
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show; the text where nobody draws."""
+        draw = type(self).draw_html
+        return None if draw is None else draw(self)
+
     energy: EnergyFacts | None = None
     """Of a recorded run: what accelerators and host drew; null for imported ones."""
+    start_up: StartLedger | None = None
+    """Of a recorded run: from the job's start to its first usual step; null where that was not
+    seen."""

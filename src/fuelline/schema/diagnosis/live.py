@@ -195,3 +195,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     blindspots: list[Blindspot] = field(default_factory=list)
     verdict: str = ""
     """Of the last diagnosis of what was recorded so far; empty until there is one."""
+    code: str | None = None
+    """Of that verdict; null without one, and where none could be told. Likewise the next three."""
+    stage: str | None = None
+    limit: str | None = None
+    lost_share: float | None = None
+    """What its cause costs, as a share of the judged time."""

@@ -14,5 +14,5 @@ class Capability(Struct, frozen=True, kw_only=True):
     """What was found, with the actual value."""
     enables: str
     """What a diagnosis can say with it, and cannot say without it."""
-    how_to_enable: str
+    how_to_enable: str = ""
     """The next thing to do where it is not ok; empty where it is, or where nothing can be done."""

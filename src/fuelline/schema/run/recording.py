@@ -51,8 +51,23 @@ class Blindspot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For programs: DAMAGED, STEP_HOOK, or empty; the others are for people."""
 
 
+Tier = Literal["T0", "T1", "T2"]
+"""What a job that was attached to showed: T0 thread states and counters, T1 stacks as well, T2
+hooks that were put into it."""
+
+
+class AttachFacts(Struct, frozen=True, kw_only=True):
+    """How a job was looked at that ran already."""
+
+    pid: Number
+    """What was attached to."""
+    tier: Tier
+    since_wall_ns: Moment = 0
+    """When the job had started, by the wall clock; 0 if that is not known."""
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """One run of `fuelline run`."""
+    """One run of `fuelline run`, or a look at a job that ran already."""
 
     format: str = FORMAT
     version: Number = WHOLE_VERSION
@@ -77,6 +92,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     staged_in: str | None = None
     """A folder of that host where the recording is until its end, if this one is on a network's
     disk; None in a run that is whole."""
+    attached: AttachFacts | None = None
+    """None: recorded from its start by `fuelline run`. Else steps and fetches are estimates from
+    samples: their sums and shares are right, single ones are not."""
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
@@ -149,6 +167,8 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     """What its ranks exchange data with, such as `nccl`; empty if it is not known."""
     step_frames: list[str] = field(default_factory=list)
     """The stack that ends in the loop's line of a step, as of `StackSample`; where hooks told."""
+    begun: list[tuple[Moment, str]] = []
+    """When Python was ready, and when the import of each package began, until training did."""
 
     @property
     def queues(self) -> bool:

@@ -84,6 +84,8 @@ class ProcessSeen(Struct, frozen=True, array_like=True, tag="process"):
     pid: int
     ppid: int
     name: str
+    started_ns: int = 0
+    """When it started, by the kernel, to a hundredth of a second; 0 where it was not written."""
 
 
 class HostSample(Struct, frozen=True, array_like=True, tag="host"):
@@ -99,7 +101,11 @@ class HostSample(Struct, frozen=True, array_like=True, tag="host"):
 
 
 class StackSample(Struct, frozen=True, array_like=True, tag="stack"):
-    """How often one Python stack was seen in one thread during a burst of stack sampling."""
+    """How often one Python stack was seen in one thread during a burst of stack sampling.
+
+    Before the training begins, and in jobs that train nothing, a row is one stay in that stack: it
+    was seen `count` times without another between, from `from_ns` to `until_ns`.
+    """
 
     from_ns: int
     until_ns: int

@@ -47,8 +47,9 @@ class CopyDirection(IntEnum):
     PEER = 4
 
 
-Framework = Literal["torch", "jax", "tensorflow", "vllm", "sglang", "xla", ""]
-"""What a job is written in. xla: compiled by XLA, from which of its frameworks is not known."""
+Framework = Literal["torch", "torch_npu", "jax", "tensorflow", "vllm", "sglang", "xla", ""]
+"""What a job is written in. torch_npu: torch on Ascend's chips. xla: compiled by XLA, from which of
+its frameworks is not known."""
 
 
 class Software(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,9 @@ class Software(Struct, frozen=True, kw_only=True):
     """Its optimizer updates many parameters with one kernel."""
     has_graphs: bool = False
     """CUDA or HIP graphs launch some of its kernels."""
+    is_rocm: bool = False
+    builds_operators: bool = False
+    """Ascend: operators are compiled when they are called."""
 
 
 class CopyFacts(Struct, frozen=True, kw_only=True):

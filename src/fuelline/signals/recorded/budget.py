@@ -120,14 +120,15 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
     """
     seconds = segments.boundaries.diff().drop_nulls() / 1e9
     count = round(seconds.len() / segments.kept_frac)
+    is_estimate = timeline.run.attached is not None
     samples = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns) & (pl.col("samples") >= 0)
     )
     return StepStats(
         count=count,
         mean=segments.run_ns / 1e9 / count,
-        p50=_number(seconds.median()),
-        p95=_number(seconds.quantile(0.95, "linear")),
+        p50=None if is_estimate else _number(seconds.median()),
+        p95=None if is_estimate else _number(seconds.quantile(0.95, "linear")),
         kind=trainer.step_kind,
         samples_per_s=float(samples["samples"].sum()) / (segments.wall_ns / 1e9)
         if samples.height
@@ -139,6 +140,15 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """Batches that a training loader delivered, whoever took them."""
     taken = events.batches(timeline, (pl.col("pid") == trainer.pid) & events.has_succeeded())
     return taken.filter(pl.col("source_id").is_in(trainer.train_sources))
+
+
+def count_job_batches(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> int | None:
+    """Those of the window, of a job that came to its own end; tables may hold excerpts of them."""
+    if timeline.run.exit_code != 0:
+        return None
+    ends = training_batches(timeline, trainer)["end_ns"]
+    inside = int(ends.is_between(segments.start_ns, segments.end_ns).sum())
+    return round(inside / segments.kept_frac)
 
 
 _WAITS: tuple[StepPart, ...] = ("input", "epoch start")
@@ -172,6 +182,7 @@ def measure_hidden(
     is_fed: bool = False,
     most_idle: float = 1.0,
     carried: float = 0.0,
+    is_estimate: bool = False,
 ) -> dict[StepPart, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
@@ -183,7 +194,8 @@ def measure_hidden(
     that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
     The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
-    input is felt than the device was idle, where the host could see that.
+    input is felt than the device was idle, where the host could see that. Steps that are laid out
+    from samples (`is_estimate`) are all alike: no slope can be read from them.
     """
     steps = step_table(segments)
     if idle_ns is not None:
@@ -192,11 +204,15 @@ def measure_hidden(
         stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / segments.wall_ns
         share = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
         return dict.fromkeys(STALLS, share)
-    hidden = {
-        part: _hidden_fraction(steps[part], steps.select(_rest_of_step(part)).to_series())
-        for part in STALLS
-        if part != "input" or is_fed or not (trainer.workers or trainer.crew_tids)
-    }
+    hidden = (
+        {}
+        if is_estimate
+        else {
+            part: _hidden_fraction(steps[part], steps.select(_rest_of_step(part)).to_series())
+            for part in STALLS
+            if part != "input" or is_fed or not (trainer.workers or trainer.crew_tids)
+        }
+    )
     waited = float(steps["input"].sum()) / segments.wall_ns
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
     least = max(least, carried) if is_fed else least

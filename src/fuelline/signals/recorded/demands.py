@@ -8,7 +8,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.signals.recorded.budget import training_batches
+from fuelline.signals.recorded.budget import count_job_batches, training_batches
 from fuelline.signals.recorded.counters import latest, process_growth, queued_growth, thread_growth
 from fuelline.signals.recorded.device_time import (
     PAUSES,
@@ -33,6 +33,8 @@ _FEW_BATCHES = 5
 _HARDLY_BLOCKED = 0.05
 """Of a fetch: blocked time below this needs no cause."""
 _BLOCKED_FRACS = ("read_frac", "metadata_frac", "sleep_frac", "process_frac")
+_BLOCKED_HOST = 0.2
+"""Of the time in compute: a trainer that is blocked for more of it has a device elsewhere."""
 _USUAL = 0.98
 _FEW_SAMPLES = 20
 """As for every decomposition by samples: a second of them."""
@@ -66,17 +68,20 @@ def measure_demands(
     batch_ns = segments.wall_ns / taken.height
     grown = thread_growth(timeline, segments, trainer.tid)
     own_ns = _own_ns(grown, taken)
+    blocked_frac = _blocked_frac(cycles, own_ns)
     device = read_device_clock(idle_share, batch_ns) or measure_device_time(
         cycles,
         loop_lines,
         devices,
         batch_ns=batch_ns,
-        blocked_frac=_blocked_frac(cycles, own_ns),
+        blocked_frac=blocked_frac,
         queued_ns=0.0 if grown is None else grown[1],
     )
+    if timeline.run.attached is not None and device.mode == "within":
+        device = _doubt_own_device(device, loop_lines, blocked_frac)
     return DemandFacts(
         batches=_in_run(taken.height, segments),
-        is_whole_job=timeline.run.exit_code == 0,
+        job_batches=count_job_batches(timeline, trainer, segments),
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
         **(_fetching(fetches) if fetches.crew is None else _preparing(fetches, batch_ns)),
         **_handing_over(timeline, trainer, segments, fetches, taken),
@@ -91,6 +96,20 @@ def measure_demands(
         **_remembering(timeline, trainer, segments),
         **_copying(timeline, trainer, segments, taken.height),
     )
+
+
+def _doubt_own_device(
+    device: DeviceTime, loop_lines: list[HotLine], blocked_frac: float
+) -> DeviceTime:
+    """Attached to from outside: a host that waits for its device now and then does not show when.
+
+    Only one that computes itself, and never waits, is its own device.
+    """
+    waits = any(line.stage == "sync" for line in loop_lines)
+    if not waits and blocked_frac < _BLOCKED_HOST:
+        return device
+    reason = Missing(reason="attached from outside: when the host waits for its device is not seen")
+    return DeviceTime(reason, "unknown", device.sync_frac, device.waited_ns)
 
 
 def _in_run(count: int, segments: StepSegments) -> int:

@@ -21,7 +21,7 @@ from fuelline.schema.parts import DEVICE_PARTS
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.wire import MarkPlace
 from fuelline.signals.statistics import ratio
-from fuelline.timeline.device_marks import align_marks
+from fuelline.timeline.device_marks import align_marks, measure_beside
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
@@ -59,7 +59,7 @@ class DeviceSide:
     idle_ns: dict[StepPart, float] = field(default_factory=dict)
     """Part of the host's time to how long the device had nothing to do meanwhile."""
     copy_ns: float = 0.0
-    """Of the device, between the marks around copies."""
+    """Of the device, between the marks around copies on the training's stream."""
     idle_share: Signal = _NO_MARKS
     paced_share: Signal = _NO_MARKS
     """Of the window: the device waits for launches, or at most that where it is not divided."""
@@ -82,7 +82,10 @@ def measure_device_side(
     whole = stretches.group_by("part").agg(pl.col("rest_ns").sum())
     for part, rest_ns in whole.iter_rows():
         spent[part] += float(rest_ns)
-    is_divided = spent["host-paced"] == 0 or _divide_by_driver(spent, segments, devices)
+    is_divided = _divide_by_driver(spent, devices) or spent["host-paced"] == 0
+    copy_ns = spent["copies"]
+    if is_divided:
+        _name_copies_beside(spent, measure_beside(timeline, _marked(trainer, segments)))
     spent["unknown"] = max(0.0, segments.wall_ns - sum(spent.values()))
     budget = DeviceBudget(
         device=int(marks["device"][0]),
@@ -95,7 +98,7 @@ def measure_device_side(
     return DeviceSide(
         budget=budget,
         idle_ns=dict(idle.iter_rows()),
-        copy_ns=spent["copies"],
+        copy_ns=copy_ns,
         idle_share=_measure_idle(stretches, spent, segments),
         paced_share=_measure_paced(
             spent, _sum(stretches, pl.col("part") == "waiting for the host"), segments, is_divided
@@ -105,13 +108,17 @@ def measure_device_side(
 
 def _read_marks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """Those of the stream and clock that most of them are on, in the order of the host."""
-    within = pl.col("start_ns").is_between(segments.start_ns - 1_000_000, segments.end_ns)
-    marks = align_marks(timeline, (pl.col("pid") == trainer.pid) & within)
+    marks = align_marks(timeline, _marked(trainer, segments))
     if not marks.height:
         return marks
     streams = marks.group_by("clock", "stream").len().sort("len", "clock", descending=True)
     clock, stream, _ = streams.row(0)
     return marks.filter((pl.col("clock") == clock) & (pl.col("stream") == stream))
+
+
+def _marked(trainer: Trainer, segments: StepSegments) -> pl.Expr:
+    within = pl.col("start_ns").is_between(segments.start_ns - 1_000_000, segments.end_ns)
+    return (pl.col("pid") == trainer.pid) & within
 
 
 def _cut_stretches(marks: pl.DataFrame) -> pl.DataFrame:
@@ -205,19 +212,34 @@ def _divide_by_others(stretches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _divide_by_driver(
-    spent: dict[DevicePart, float], segments: StepSegments, devices: list[DeviceFacts]
-) -> bool:
-    """Divide what is left by the driver's word on how long a kernel ran; whether there was any."""
+def _divide_by_driver(spent: dict[DevicePart, float], devices: list[DeviceFacts]) -> bool:
+    """Divide what is left by the driver's word on how long a kernel ran; whether there was any.
+
+    A device that is behind at the end of a stretch may have waited at its beginning, and waits a
+    little between any two kernels: what kernels did not take is no computing either.
+    """
     shares = [share for each in devices if (share := value_of(each.utilisation)) is not None]
     if len(shares) != 1:
         return False
-    known = spent["computing"] + spent["collectives"]
-    kernels = min(max(0.0, shares[0] * segments.wall_ns - known), spent["host-paced"])
-    spent["computing"] += kernels
-    spent["waiting for the host"] += spent["host-paced"] - kernels
+    kernels = max(0.0, shares[0] * sum(spent.values()) - spent["collectives"])
+    either = spent["computing"] + spent["host-paced"]
+    spent["computing"] = min(kernels, either)
+    spent["waiting for the host"] += either - spent["computing"]
     spent["host-paced"] = 0.0
     return True
+
+
+def _name_copies_beside(spent: dict[DevicePart, float], beside_ns: int) -> None:
+    """Of what no kernel took while the host trained, what copies on other streams did.
+
+    They begin whenever they are ready, so that they meet idle moments as often as there are any.
+    """
+    either = spent["computing"] + spent["waiting for the host"]
+    if not either:
+        return
+    exposed = min(beside_ns / either, 1.0) * spent["waiting for the host"]
+    spent["waiting for the host"] -= exposed
+    spent["copies"] += exposed
 
 
 def _measure_leads(marks: pl.DataFrame) -> dict[str, float]:

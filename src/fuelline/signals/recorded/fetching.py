@@ -50,6 +50,7 @@ _ENOUGH_SECONDS = 8
 _BESIDE_ERROR = 0.125
 """Of the same, second by second: 0 and one half are then four errors apart. Who comes and goes
 beside the job is no experiment of its own, and may do so in step with something else."""
+_UNSEEN_ALONE = Missing(reason="attached from outside: no single fetch was seen")
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
 
@@ -80,7 +81,9 @@ def measure_input(
         or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
-        blocked_growth=measure_growth(fetch_table(timeline, trainer), "samples"),
+        blocked_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
@@ -96,8 +99,12 @@ def measure_input(
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
-        cpu_growth=_cpu_growth(timeline, trainer, segments, fetches),
-        beside_growth=_beside_growth(timeline, segments, fetches),
+        cpu_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else _cpu_growth(timeline, trainer, segments, fetches),
+        beside_growth=_UNSEEN_ALONE
+        if timeline.run.attached
+        else _beside_growth(timeline, segments, fetches),
     )
 
 
@@ -237,6 +244,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "blocked",
         "lock",
         "file_lock",
+        "write",
         "idle",
     ]
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
@@ -262,6 +270,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
             f"{origin}: sleep, service, another process",
         ),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "write_share": proportion(counts.get("write", 0), busy, f"{origin}: write"),
         "file_lock_share": proportion(
             int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"
         ),

@@ -90,15 +90,16 @@ def find_stacks(
         rows = rows.filter(pl.col("tid").is_in(wanted))
     for names, count in rows.select("frames", "count").iter_rows():
         frames = parse_frames(names)
-        while frames and _OURS.search(frames[-1].file):
-            frames.pop()
         if frames:
             yield frames, count
 
 
 def parse_frames(names: Iterable[str]) -> list[Frame]:
-    """Frames as py-spy prints them: `function (file:line)`."""
-    return [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
+    """The frames of one stack, outermost first, without our own at its end."""
+    frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
+    while frames and _OURS.search(frames[-1].file):
+        frames.pop()
+    return frames
 
 
 def find_user_line(frames: list[Frame]) -> SampleKey | None:

@@ -48,6 +48,7 @@ _STAGES: Mapping[_Doing, tuple[Stage, Limit]] = {
     "synchronise": ("pause", "code"),
     "allocator": ("pause", "memory"),
     "start-up": ("pause", "code"),
+    "one-off": ("pause", "code"),
     "garbage collection": ("pause", "code"),
     "memcpy": ("transfer", "bandwidth"),
     "copying": ("transfer", "bandwidth"),

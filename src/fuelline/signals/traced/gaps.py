@@ -8,7 +8,8 @@ waited for was not recorded.
 
 What is paid once is start-up: capturing a graph, compiling, a long call that launches a kernel for
 the first time. Where steps are not marked, that is also what operators and the allocator do before.
-So is memory that is allocated or freed for long once or twice in a trace that would show a habit.
+So is memory that is allocated or freed for long once or twice in a trace that would show a habit;
+and whatever else a host does for long once or twice where no mark says that it is of a step.
 """
 
 from __future__ import annotations
@@ -46,9 +47,15 @@ _BLOCKING: tuple[HostCause, ...] = ("synchronise", "memcpy")
 """What a host does while it waits for its device."""
 _PAID_ONCE: tuple[HostCause, ...] = ("allocator", "operators", "kernel launches")
 """What may take long for a kernel's first launch."""
+_HAPPENS: tuple[IdleCause, ...] = (
+    *("synchronise", "memcpy", "garbage collection", "kernel launches", "operators", "python"),
+    "python between steps",
+)
+"""What is no pattern either if it took long once."""
 PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "profiler": "profiler overhead",
     "start-up": "start-up",
+    "one-off": "start-up",
     "data loader": "data wait",
     "synchronise": "synchronisation",
     "memcpy": "copies",
@@ -106,26 +113,30 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
     pieces = pl.concat(found)
-    counted = beside.steps.spans.height
-    if beside.steps.marked_ns is None or counted >= _RECURS:
-        pieces = _tell_one_off(pieces, gaps)
+    is_marked = beside.steps.marked_ns is not None
+    if not is_marked or beside.steps.spans.height >= _RECURS:
+        pieces = _tell_one_off(pieces, gaps, ("allocator",), "start-up")
+    if not is_marked:
+        pieces = _tell_one_off(pieces, gaps, _HAPPENS, "one-off")
     return Gaps(pieces, gaps)
 
 
-def _tell_one_off(pieces: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Long allocations that nearly nothing like them follows."""
-    is_memory = pieces["cause"] == "allocator"
-    if not is_memory.any():
+def _tell_one_off(
+    pieces: pl.DataFrame, gaps: pl.DataFrame, causes: tuple[IdleCause, ...], told: IdleCause
+) -> pl.DataFrame:
+    """Long stretches under these causes that nearly nothing like them follows."""
+    is_one = pieces["cause"].is_in(causes)
+    if not is_one.any():
         return pieces
     place = gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
     spent = pieces.select((pl.col("end_ns") - pl.col("start_ns")).alias("ns"), place.alias("gap"))
-    sums = spent.filter(is_memory).group_by("gap").agg(pl.col("ns").sum())
+    sums = spent.filter(is_one).group_by("gap").agg(pl.col("ns").sum())
     least_ns = max(LONG_CALL_NS, int(sums["ns"].max()) // _ALIKE)  # type: ignore[arg-type]
     long = sums.filter(pl.col("ns") >= least_ns)["gap"]
     if not 0 < long.len() < _RECURS:
         return pieces
-    once = is_memory & place.is_in(long.implode())
-    cause = pl.when(once).then(pl.lit("start-up", CAUSE)).otherwise("cause")
+    once = is_one & place.is_in(long.implode())
+    cause = pl.when(once).then(pl.lit(told, CAUSE)).otherwise("cause")
     return pieces.with_columns(cause.alias("cause"))
 
 

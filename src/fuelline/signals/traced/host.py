@@ -53,6 +53,8 @@ class HostActivity:
     threads: tuple[int, ...]
     start_ns: int | None
     end_ns: int | None
+    launched: int
+    """Calls that something on the device belongs to."""
     calls: int
     """Launching calls; those without a device event are what the trace lost."""
     lost_calls: int
@@ -107,6 +109,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     found = _first_calls(pl.concat(launches))
     launches.clear()
     threads = seen.find_threads(found["thread"].unique().sort())
+    launched = found.height
     named = int(found["name"].is_in(launch_names).sum())
     told = found.with_columns(
         pl.col("name").is_in(graph_names).alias("is_graph"),
@@ -119,6 +122,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         threads=threads,
         start_ns=min(seen.bounds_ns, default=None),
         end_ns=max(seen.bounds_ns, default=None),
+        launched=launched,
         calls=calls,
         lost_calls=max(0, calls - named),
         queued_calls=queued,
@@ -320,7 +324,11 @@ def find_during(
     by_name = _codes_by_name(texts)
     pieces = idle.with_columns(pl.col("cause").cast(pl.String)).partition_by("cause", as_dict=True)
     startup = merge(pieces.get(("start-up",), nothing()))
-    middles = {_CODES[cause]: _middles(own) for (cause,), own in pieces.items() if cause in _CODES}
+    middles = {
+        cause: _middles(own)
+        for (cause,), own in pieces.items()
+        if cause in _CODES or cause in _OF_ANYTHING
+    }
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
     parts = []
@@ -329,29 +337,37 @@ def find_during(
         over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
         parts.append(_coded(part[over.arg_true()], by_name, host.threads))
     names: dict[IdleCause, str] = {}
-    for code, wanted in middles.items() if parts else ():
-        is_any = code == _CODES["start-up"]  # whatever it was that took so long
-        same = pl.concat(parts).filter((pl.col("code") == code) | is_any).sort("start_ns")
-        if is_any and 2 * total_ns(intersect(startup, host.captures)) >= total_ns(startup):
+    for cause, wanted in middles.items() if parts else ():
+        is_any = cause in _OF_ANYTHING
+        same = pl.concat(parts).filter((pl.col("code") == _CODES.get(cause, _NONE)) | is_any)
+        captured_ns = total_ns(intersect(startup, host.captures)) if cause == "start-up" else 0
+        if captured_ns and 2 * captured_ns >= total_ns(startup):
             names["start-up"] = _CAPTURE
             continue
-        top = _top(_open_at(wanted, same), int(wanted["length_ns"].sum()))
+        top = _top(_open_at(wanted, same.sort("start_ns")), int(wanted["length_ns"].sum()))
         if top is not None:
-            names[HOST_CAUSES[code]] = texts[top]
+            names[cause] = texts[top]
     return names
 
 
 _CAPTURE = "graph capture"
+_OF_ANYTHING: tuple[IdleCause, ...] = ("start-up", "one-off")
+"""Causes that are not told by what the host did: whatever took so long is looked up."""
 _MOST_LOOKED_UP = 500
 """Stretches of idle time per cause: the longest show what it is made of."""
 
 
 def _middles(idle: pl.DataFrame) -> pl.DataFrame:
     """| at_ns | length_ns | of the longest stretches, in order of time."""
+    lengths = idle["end_ns"] - idle["start_ns"]
+    if idle.height > _MOST_LOOKED_UP:  # to sort all of millions takes longer than all the rest
+        least_ns = int(lengths.top_k(_MOST_LOOKED_UP).min())
+        idle = idle.filter(lengths >= least_ns)
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         idle.select((pl.col("start_ns") + length // 2).alias("at_ns"), length.alias("length_ns"))
-        .top_k(_MOST_LOOKED_UP, by=["length_ns", "at_ns"])
+        .sort("length_ns", "at_ns", descending=True)
+        .head(_MOST_LOOKED_UP)
         .sort("at_ns")
     )
 

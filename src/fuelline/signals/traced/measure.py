@@ -18,7 +18,9 @@ from fuelline.signals.traced.blame import chain_blame, find_culprits
 from fuelline.signals.traced.host import find_during
 from fuelline.signals.traced.idleness import (
     find_gap_causes,
+    find_inputs,
     find_largest,
+    find_preparing,
     join_own_work,
     measure_own_work,
 )
@@ -171,7 +173,8 @@ def _describe(
     frames = find_frames(trace, lane.rank, host.threads, idle) if has_stacks else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += find_gap_causes(account, during, frames)
-    found.own_work.append(measure_own_work(account, frames, is_marked=is_marked))
+    inputs = find_inputs(trace, lane.rank)
+    found.own_work.append(measure_own_work(account, frames, inputs, is_marked=is_marked))
 
 
 def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
@@ -304,8 +307,11 @@ def _signals(
         between_steps_share=cause("python between steps"),
         own_work_share=own("own work", sum(each.whole_ns for each in work)),
         preparing_share=own("preparing", prepared_ns),
+        preparing_under=find_preparing(work),
+        unseen_share=own("unseen", sum(sum(each.unseen_ns.values()) for each in work)),
         longest_stretch=0.0 if is_marked else _find_longest(found.gaps) / (wall / 1e9 or 1.0),
         startup_share=idle("start-up"),
+        once_share=cause("one-off"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
         utilisation=_rung(found, "reported utilisation"),

@@ -233,6 +233,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
         (
             r"DataLoader|dataloader.*(next|fetch)|_next_data|load_batch|wait_for_batch"
             r"|IteratorGetNext|data_loading|fetch_batch|dequeue_batch"
+            r"|(?i:^\W*(data[ _-]?load(er|ing)?|(get|next|load)[ _-]?(batch|data))\W*$)"
         ),
     ),
     (

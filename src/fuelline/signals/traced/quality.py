@@ -30,6 +30,8 @@ _UNBELIEVABLE_SHARE = 0.2
 _EMPTY_GRAPHS = 0.1
 _NEAR_END = 0.02
 """Of the host's span: device events that reach into it were recorded to the end."""
+_COVERED = 0.5
+"""Of the host's span: with less, most of what was recorded lies outside of what is judged."""
 _HOLES = 0.05
 """Kernels of a graph follow each other within microseconds; so much between them is a loss."""
 BLINDING = ("no-device", "graphs", "lost", "unrecorded")
@@ -49,6 +51,7 @@ def judge_quality(
     found = list(facts.quality)
     for lane in lanes:
         found += _of_rank(lane, hosts[lane.rank])
+        found += _of_cover(lane, hosts[lane.rank], steps)
     found += [_holes(gap) for gap in gaps if gap.cause in _LOSSES and gap.share >= _HOLES]
     return [
         *_together(found),
@@ -65,6 +68,8 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
         why = (
             f"no kernel was recorded, although the host launched {host.calls}"
             if host.calls
+            else "no device activity was recorded, and no call that would have caused any"
+            if host.events
             else "no device activity was recorded"
         )
         found.append(
@@ -104,6 +109,34 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
             )
         )
     return found
+
+
+def _of_cover(lane: DeviceLane, host: HostActivity, steps: TracedSteps) -> list[Quality]:
+    """What the device's events leave out of the time that the host was recorded."""
+    if not lane.devices or not host.events or host.start_ns is None or host.end_ns is None:
+        return []
+    if not host.launched:
+        return [
+            Quality(
+                code="no-launches",
+                problem="no call was recorded that launched what the device did",
+                forbids="certainty about idle time: what ended it may have been queued long before",
+                ranks=[lane.rank],
+            )
+        ]
+    first_ns, last_ns = int(lane.events["start_ns"].min()), int(lane.events["end_ns"].max())  # type: ignore[arg-type]
+    whole_ns = max(host.end_ns, last_ns) - min(host.start_ns, first_ns)
+    if steps.marked_ns is not None or last_ns - first_ns >= _COVERED * whole_ns:
+        return []
+    return [
+        Quality(
+            code="uncovered",
+            problem=f"the device's events cover {(last_ns - first_ns) / 1e6:.3f} ms of the "
+            f"{whole_ns / 1e6:.3f} ms that the host was recorded, and no step is marked",
+            forbids="calling the job healthy: what the host did before and after may be of a step",
+            ranks=[lane.rank],
+        )
+    ]
 
 
 def _still_queued(lane: DeviceLane, host: HostActivity) -> int:

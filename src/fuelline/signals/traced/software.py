@@ -27,6 +27,7 @@ _SIGNS: tuple[tuple[Framework, str], ...] = (
         "tensorflow",
         r"^tensorflow|TfOp|EagerLocalExecute|FunctionRun|ExecutorState|tf_data|Iterator::",
     ),
+    ("torch_npu", r"^AscendCL@|^aclnn\w|torch_npu/|(^|\W)npu::|^npu_|NPUCachingAllocator"),
     ("torch", r"^aten::|\bat::native|\bc10::|^torch/|ProfilerStep#|(^|\W)torch::"),
     ("xla", r"^(loop|input|wrapped|gemm|triton)_\w*fusion|%\S+ = \w+\["),
 )
@@ -40,6 +41,8 @@ _PAGEABLE = re.compile(r"pageable", re.IGNORECASE)
 _PINNED_BYTES_PER_NS = 14.0
 """Copies out of pageable memory go through a buffer that a core fills, and are never this fast."""
 _TPU = re.compile(r"\bTPU\b")
+_ROCM = re.compile(r"^hip[A-Z]")
+_BUILDS = re.compile(r"aclopCompileAndExecute")
 
 
 def describe_software(
@@ -54,6 +57,8 @@ def describe_software(
         is_compiled=any(_COMPILED.search(text) for text in texts) or _is_jitted(lanes, hosts),
         is_training=any(_TRAINING.search(text) for text in texts),
         is_fused=any(_FUSED.search(text) for text in texts),
+        is_rocm=any(_ROCM.match(text) for text in texts),
+        builds_operators=any(_BUILDS.search(text) for text in texts),
         has_graphs=any(host.graph_launches or host.captures.height for host in hosts.values())
         or any(lane.events["graph"].count() for lane in lanes),
     )

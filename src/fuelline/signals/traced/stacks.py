@@ -29,7 +29,7 @@ _MOMENTS = 400
 """Per cause: a share of one half is then known to 5 %."""
 _MOSTLY = 0.5
 _NEARLY = 0.9
-_ASKED = frozenset({*HOST_CAUSES, "python between steps"})
+_ASKED = frozenset({*HOST_CAUSES, "python between steps", "one-off"})
 _FRAME = re.compile(r"^(?P<file>[^$].*)\((?P<line>\d+)\): (?P<function>.+)$")
 _JAX_FRAME = re.compile(r"^\$(?P<file>[^:]+):(?P<line>\d+) (?P<function>.+)$")
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib(?:64)?/python\d[\d.]*/")

@@ -15,28 +15,39 @@ from fuelline import pipeline
 from fuelline.ingest import import_trace
 from fuelline.ingest.formats import IMPORTERS, find_importer
 from fuelline.schema.errors import FuellineError, InputError
-from tests.unit.ingest.foreign import test_ascend, test_dcgm, test_rocm, test_straggler, test_xplane
+from tests.unit.ingest.foreign import (
+    test_ascend,
+    test_dcgm,
+    test_perfetto,
+    test_rocm,
+    test_straggler,
+    test_xplane,
+)
 from tests.unit.ingest.foreign.nsight_maker import make
 from tests.unit.ingest.foreign.reading import RUN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = ("ascend", "dcgm", "kineto", "nsys", "rocpd", "rocprof", "straggler", "xplane")
+FORMATS = (
+    "ascend",
+    "dcgm",
+    "kineto",
+    "nsys",
+    "perfetto",
+    "rocpd",
+    "rocprof",
+    "straggler",
+    "xplane",
+)
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.5, "dur": 2}
 CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
 
 
 def whole(kind: str, folder: Path) -> bytes:
     """A small sound file of a format."""
-    if kind == "dcgm":
-        return (test_dcgm.scrape(91) + test_dcgm.scrape(50)).encode()
-    if kind == "xplane":
-        return test_xplane.space()
-    if kind == "ascend":
-        return b'{"traceEvents": %b}' % test_ascend.made()
-    if kind == "rocprof":
-        return test_rocm.written()
+    if kind in _IN_MEMORY:
+        return _IN_MEMORY[kind]()
     if kind == "rocpd":
         path = test_rocm.database(folder / "made.db")
     elif kind == "nsys":
@@ -54,6 +65,15 @@ def whole(kind: str, folder: Path) -> bytes:
     data = path.read_bytes()
     path.unlink()
     return data
+
+
+_IN_MEMORY = {
+    "ascend": lambda: b'{"traceEvents": %b}' % test_ascend.made(),
+    "dcgm": (test_dcgm.scrape(91) + test_dcgm.scrape(50)).encode,
+    "perfetto": test_perfetto.written,
+    "rocprof": test_rocm.written,
+    "xplane": test_xplane.space,
+}
 
 
 def attempt(folder: Path, data: bytes, *, partial: bool) -> str:

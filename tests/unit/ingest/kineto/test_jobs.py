@@ -76,3 +76,20 @@ def test_a_rank_is_read_from_the_name_of_a_file_that_does_not_say(tmp_path: Path
     names = ["1747-TP-3.trace.json", "worker_rank5.json"]
     files = [write(tmp_path / name, [event]) for name in names]
     assert jobs(tmp_path, *files) == [[3, 5]]
+
+
+def test_files_of_one_rank_whose_clocks_cannot_be_compared_are_jobs_of_their_own(
+    tmp_path: Path,
+) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 5.0}
+    said = {"distributedInfo": {"rank": 0}}
+    files = [write(tmp_path / f"{name}.json", [event], **said) for name in ("a", "b")]
+    timed = [rank(tmp_path / f"{number}.json", number, 2) for number in range(2)]
+    assert jobs(tmp_path, *files) == [[0], [0]]
+    assert jobs(tmp_path / "more", *files, *timed) == [[0, 1], [0], [0]]
+
+
+def test_files_of_several_formats_are_several_jobs(tmp_path: Path) -> None:
+    sheet = tmp_path / "scrape.prom"
+    sheet.write_text('DCGM_FI_DEV_GPU_UTIL{gpu="0",Hostname="h"} 5\n', encoding="utf-8")
+    assert len(jobs(tmp_path, rank(tmp_path / "0.json", 0, 2), sheet)) == 2

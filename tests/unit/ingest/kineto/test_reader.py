@@ -190,7 +190,7 @@ def test_a_chrome_trace_of_xprof_is_sent_to_its_xplane(tmp_path: Path) -> None:
 
 
 def test_files_that_claim_one_rank_are_numbered_and_the_doubt_is_stated(tmp_path: Path) -> None:
-    said = {"distributedInfo": {"rank": 0}}
+    said = {"distributedInfo": {"rank": 0}, "baseTimeNanoseconds": 1_712_000_000_000_000_000}
     paths = [write(tmp_path / f"step{n}.json", [kernel(n, 1)], **said) for n in (1, 2)]
     trace = load(tmp_path, *paths)
     assert trace.ranks == [0, 1]

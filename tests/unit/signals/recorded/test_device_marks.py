@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fuelline.diagnose.rules.recorded.slow_copies import SlowCopies
+from fuelline.schema.diagnosis.devices import DeviceFacts
+from fuelline.schema.diagnosis.facts import Facts
 from fuelline.schema.readings import Reading
 from fuelline.schema.wire import Flag, Kind, MarkPlace
+from fuelline.signals.recorded.device_marks import measure_device_side
 from tests.unit.builders import MS, START_NS, Lane, facts_of, make_timeline
+from tests.unit.builders import judge as judged
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import DeviceBudget
 
 LATENCY_NS = 8_000
 AWAY_NS = 5_000_000_000_000
@@ -85,6 +89,17 @@ class Job(Lane):
         return self.mark(MarkPlace.STEP_END)
 
 
+def told_by_driver(job: Job, busy: float) -> DeviceBudget:
+    """The facts with a driver's library that says for how much of the time kernels ran."""
+    timeline = make_timeline(job)
+    trainer, segments = judged(timeline)
+    seen = DeviceFacts(device="gpu0", name="x", utilisation=Reading(value=busy, unit="frac"))
+    side = measure_device_side(timeline, trainer, segments, [seen])
+    assert side.budget is not None
+    side.budget.check()
+    return side.budget
+
+
 def judge(job: Job) -> Facts:
     facts = facts_of(make_timeline(job))
     assert facts.device_budget is not None
@@ -92,9 +107,9 @@ def judge(job: Job) -> Facts:
     return facts
 
 
-def shares(facts: Facts) -> dict[str, float]:
-    assert facts.device_budget is not None
-    budget = facts.device_budget
+def shares(facts: Facts | DeviceBudget) -> dict[str, float]:
+    budget = facts.device_budget if isinstance(facts, Facts) else facts
+    assert budget is not None
     return {part: budget.share_of(part) for part in budget.parts if budget.share_of(part) > 0.005}
 
 
@@ -232,3 +247,27 @@ def test_waiting_for_ranks_on_the_device_is_not_hidden_by_the_hosts_going_on() -
     facts = judge(job)
     assert shares(facts)["collectives"] == pytest.approx(1 / 3, abs=0.03)
     assert facts.felt_frac("collectives") == 1
+
+
+def test_a_device_that_is_behind_has_not_computed_for_longer_than_the_driver_saw() -> None:
+    job = Job()
+    for _ in range(40):  # 5 ms for the host and 20 for the device, which waits a bit in between
+        job.take(0.1).learn(5, 20).update()
+        job.wait_for_device()
+    found = shares(told_by_driver(job, 0.9))
+    assert found["computing"] == pytest.approx(0.9, abs=0.01)
+    assert found["waiting for the host"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_copies_on_another_stream_meet_idle_moments_as_often_as_there_are_any() -> None:
+    job = Job()
+    for _ in range(40):
+        job.take(0.1).learn(20, 10).update()
+        for at_ns, place in ((-4 * MS, MarkPlace.BESIDE_BEGIN), (-2 * MS, MarkPlace.BESIDE_END)):
+            passed_ns = job.now_ns + at_ns
+            device_ns = int((passed_ns - START_NS) * (1 + DRIFT)) + AWAY_NS
+            job.put(Kind.MARK, passed_ns, -at_ns, 0, device_ns, 1, 20, int(place))
+    found = shares(told_by_driver(job, 0.5))
+    assert found["computing"] == pytest.approx(0.5, abs=0.02)
+    assert found["copies"] == pytest.approx(0.05, abs=0.01)
+    assert found["waiting for the host"] == pytest.approx(0.45, abs=0.03)

@@ -287,9 +287,37 @@ def test_one_long_stretch_without_marks_is_told_as_such() -> None:
     rank = Rank()
     rank.kernel(0, 10, called=-1)
     rank.kernel(50 * MS, 50 * MS + 10, called=50 * MS - 10)
-    assert signals(rank).longest_stretch == pytest.approx(1, abs=0.01)
+    assert value_of(signals(rank).once_share) == pytest.approx(1, abs=0.01)
     rank.step(1, 0, 51 * MS)
+    assert value_of(signals(rank).once_share) == 0.0
     assert signals(rank).longest_stretch == 0.0
+
+
+def test_stretches_without_marks_that_recur_are_a_pattern() -> None:
+    rank = Rank()
+    for number in range(5):
+        rank.kernel(number * 50 * MS, number * 50 * MS + 10, called=number * 50 * MS - 10)
+    trace = signals(rank)
+    assert value_of(trace.once_share) == 0.0
+    assert value_of(trace.launch_share) == pytest.approx(1, abs=0.01)
+
+
+def test_long_stretches_without_any_event_are_no_launching() -> None:
+    rank = Rank()
+    for number in range(5):
+        rank.kernel(number * 50 * MS, number * 50 * MS + 10, called=number * 50 * MS - 10)
+    for number in range(4):
+        rank.op(number * 50 * MS, number * 50 * MS + 20)
+    rank.op(200 * MS, 201 * MS)
+    assert value_of(signals(rank).unseen_share) == pytest.approx(1, abs=0.02)
+
+
+def test_a_device_that_was_seen_for_less_than_its_host_is_not_called_healthy() -> None:
+    rank = Rank()
+    for number in range(40):
+        rank.kernel(80 * MS + number * MS, 81 * MS + number * MS, called=79 * MS)
+    rank.op(0, 79 * MS)
+    assert "uncovered" in [each.code for each in signals(rank).quality]
 
 
 def test_a_slice_does_not_blame_its_host_for_what_was_launched_before_it() -> None:

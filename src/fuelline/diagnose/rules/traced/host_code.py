@@ -1,8 +1,9 @@
 """PA513 host-code: the device is idle while the host runs code of its own instead of launching.
 
 What: idle time under Python in gaps of a millisecond and more, in marked steps or at least three
-times, where stacks were recorded: no launch takes that long. What prepares an input is PR212; what
-is paid once is PA512. Where it is the smaller part of slow launching, CP411 speaks for both.
+times: no launch takes that long. Recorded stacks name the code; without them the advice is to
+record them. What prepares an input is PR212; what is paid once is PA512. Where it is the smaller
+part of slow launching, CP411 speaks for both.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
 Known problem: a profiler that records stacks slows the host down; then the confidence is medium.
 Fix: move that code out of the loop, do it less often, or in another thread or process.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.advice import record_stacks
 from fuelline.diagnose.evidence.traces import (
     busy_evidence,
     found_in,
@@ -46,15 +48,19 @@ class HostCode:
         if share < LISTED_SHARE:
             return None
         causes: tuple[IdleCause, ...] = ("python", "python between steps")
+        unseen = (value_of(trace.unseen_share) or 0.0) > share / 2
+        where = ", of which nothing was recorded" if unseen else mostly_in(trace, *causes)
         return found_in(
             self,
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time while the host runs "
-            f"other code instead of launching work{mostly_in(trace, *causes)}.",
+            f"other code instead of launching work{where}.",
             evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
-            remedies=[_ELSEWHERE],
+            remedies=[record_stacks(trace), _ELSEWHERE] if unseen else [_ELSEWHERE],
+            confidence="medium" if unseen else "high",
             on_host=True,
+            may_gain=not unseen,
         )
 
 

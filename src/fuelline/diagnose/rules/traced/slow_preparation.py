@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.advice import prepare_beside
+from fuelline.diagnose.evidence.advice import prepare_beside, record_stacks
 from fuelline.diagnose.evidence.traces import (
     busy_evidence,
     found_in,
@@ -48,29 +48,26 @@ class SlowPreparation:
         if share < LISTED_SHARE or share < (value_of(trace.data_wait_share) or 0.0):
             return None
         causes: list[IdleCause] = ["python", "python between steps", "operators"]
+        if trace.preparing_under is not None:
+            causes.sort(key=lambda cause: cause != trace.preparing_under)
         if loading > made:
             causes = ["data loader"]
+        is_named = any(cause in trace.frames for cause in causes)
+        where = mostly_in(trace, *(causes if is_named else causes[:1]))
         frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
         faster = [] if frame is None else [_faster(frame.function)]
-        if frame is None and trace.software.framework == "torch":
-            faster = [_STACKS]
+        if frame is None:
+            faster = [record_stacks(trace)]
         return found_in(
             self,
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time while the host "
-            f"prepares the next input{mostly_in(trace, *causes)}.",
+            f"prepares the next input{where}.",
             evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
             remedies=[prepare_beside(trace), *faster],
             on_host=True,
         )
-
-
-_STACKS = Remedy(
-    setting="record it again with Python stacks (with_stack=True)",
-    why="they show which function prepares",
-    applicability="display",
-)
 
 
 def _faster(function: str) -> Remedy:

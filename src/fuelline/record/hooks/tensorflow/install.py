@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow
 
-from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.guest import Guest, list_begun
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.tensorflow import seam
 from fuelline.record.hooks.tensorflow.sources import Datasets
@@ -66,6 +66,7 @@ class TensorFlowHooks:
             "framework": "tensorflow",
             "version": str(tensorflow.__version__),
             "python": sys.version.split()[0],
+            "begun": list_begun(),
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
         }
         self.guest.append(int(Kind.PROCESS), monotonic_ns(), 0, spool.text(json.dumps(facts)))

@@ -34,7 +34,9 @@ __all__ = [
     "Fields",
     "Group",
     "Handles",
+    "Part",
     "RankGroups",
+    "find_rank_groups",
     "install",
     "keep_record",
 ]
@@ -85,19 +87,17 @@ _count_modes = seam.count_modes
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all collectives that are called from Python."""
-    roll = RankGroups(guest)
-    handles = Handles(guest)
-    hooks: list[Hook] = [handles]
+    roll = find_rank_groups(guest, patches)
+    hooks: list[Hook] = [roll.handles]
     for name, (kind, argument) in _CALLS.items():
         original = getattr(c10d, name, None)
         if original is None or hasattr(c10d, _RENAMED.get(name, "")):
             continue
-        hook = CollectiveCall(guest, roll, handles, kind, _Arguments.of(original, argument))
+        hook = CollectiveCall(guest, roll, kind, _Arguments.of(original, argument))
         watched = hook.wrap(original)
         for owner in (c10d, distributed):
             patches.replace(owner, name, watched)
         hooks.append(hook)
-    patches.replace(c10d.Work, "wait", handles.wrap(c10d.Work.wait))
     return hooks
 
 
@@ -124,11 +124,35 @@ class Group(NamedTuple):
     size: int
 
 
+class Part(NamedTuple):
+    """A collective that is only noted, to be made with others."""
+
+    kind: int
+    size_bytes: int
+    group: int
+    size: int
+    next_number: Callable[[], int]
+
+
+def find_rank_groups(guest: Guest, patches: Patches) -> "RankGroups":
+    """The one that all hooks of a process count with; waits for its handles are watched."""
+    if guest.rank_groups is None:
+        made = guest.rank_groups = RankGroups(guest)
+        patches.replace(c10d.Work, "wait", made.handles.wrap(c10d.Work.wait))
+        patches.on_undo(lambda: setattr(guest, "rank_groups", None))
+    groups: RankGroups = guest.rank_groups
+    return groups
+
+
 class RankGroups:
     """Numbers collectives, and writes down once which rank this process is."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
+        self.handles = Handles(guest)
+        self.coalescing: dict[int, list[Part]] = {}
+        """Thread to what it has called so far that is to be exchanged together."""
+        guest.on_fork(self.coalescing.clear)
         self._counters: dict[tuple[int, int], itertools.count[int]] = {}
         guest.on_fork(self._counters.clear)
 
@@ -158,6 +182,14 @@ class RankGroups:
     def next_number(self, group: Group, kind: int) -> int:
         """How many collectives of this kind the group had before."""
         return self.counter(group, kind)()
+
+    def note(self, part: Part) -> int:
+        """The part's size, or 0 after it was noted as one of several."""
+        parts = self.coalescing.get(get_ident())
+        if parts is None:
+            return part.size
+        parts.append(part)
+        return 0
 
     def _tell_rank(self, group: Any) -> None:
         """Write down the rank in the job, or in this group while the job has no group of all.
@@ -199,11 +231,12 @@ class Handles(Hook):
 
     name = "collective handles"
     forbids = "telling how long asynchronous collectives are waited for"
+    key: Callable[[Any], int] = staticmethod(id)
+    """What a handle is known by, so that the object itself is not kept alive."""
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self.open: dict[int, Fields] = {}
-        """By the handle's id, so that the object itself is not kept alive."""
         guest.on_fork(self.open.clear)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -211,14 +244,14 @@ class Handles(Hook):
 
         Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
         """
-        is_open, guest, spool = self.open, self.guest, self.guest.spool
+        is_open, key, guest, spool = self.open, self.key, self.guest, self.guest.spool
         buffer, keep = spool.buffer, spool.buffer.keep
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not is_open or is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            fields = is_open.pop(id(args[0]), None) if args else None
+            fields = is_open.pop(key(args[0]), None) if args else None
             if fields is None:
                 return original(*args, **kwargs)
             clock = guest.device_clock
@@ -277,12 +310,10 @@ class CollectiveCall(Hook):
     name = "collective"
     forbids = "telling how long ranks wait for each other"
 
-    def __init__(
-        self, guest: Guest, roll: RankGroups, handles: Handles, kind: Collective, place: _Arguments
-    ) -> None:
+    def __init__(self, guest: Guest, roll: RankGroups, kind: Collective, place: _Arguments) -> None:
         super().__init__(guest)
         self._roll = roll
-        self._handles = handles
+        self._handles = roll.handles
         self._kind = int(kind)
         self._place = place
         self._latest = _NOBODY
@@ -295,7 +326,7 @@ class CollectiveCall(Hook):
         guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
         buffer, keep = spool.buffer, spool.buffer.keep
         data_name, data_at, group_at = self._place
-        names = vars(c10d)
+        coalescing, names = self._roll.coalescing, vars(c10d)
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
@@ -316,7 +347,9 @@ class CollectiveCall(Hook):
                         size_bytes = data.nbytes if is_plain else _size_bytes(data)
                     except RuntimeError:  # a layout without a plain size
                         size_bytes = measure(data, None)[1]
-                    count = next_number()
+                    if coalescing:
+                        size = self._roll.note(Part(kind, size_bytes, number, size, next_number))
+                    count = next_number() if size else 0
             except BaseException as fault:  # noqa: BLE001 - the guard
                 size = 0
                 self.answer_for(fault)

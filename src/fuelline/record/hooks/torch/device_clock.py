@@ -32,11 +32,18 @@ from fuelline.schema.wire import Kind, MarkPlace, tail
 __all__ = ["DeviceClock", "install"]
 
 MOST_PENDING = 256
-"""Events that the device has still to pass; no launch queue holds as many steps."""
+"""Events that the device has still to pass. Past it marks are left out until half of them are read:
+a queue of whole steps that are graphs may hold more."""
 FRESH_NS = 20_000
 """A stall that begins this soon after a mark begins with that: nothing much was queued between."""
 _LOOK_EVERY = 32
 """Steps after which it is asked again which stream trains."""
+
+_RESUMING = frozenset((int(MarkPlace.STEP_END), int(MarkPlace.WAIT_BEGIN)))
+"""Marks after which all goes on that was left out: what lies before them is no stall's alone."""
+_FOREIGN = (
+    "it trains on a stream that is not torch's own, and might be gone when an event is put on it"
+)
 
 _MARK_TAIL = tail(int(Kind.MARK))
 _STEP_END = int(MarkPlace.STEP_END)
@@ -86,12 +93,16 @@ class DeviceClock(Hook):
         self._buffer = guest.spool.buffer
         self._number = self._index = self._stream_id = 0
         self._device: torch.device | None = None
+        self._is_cuda = False
         self._stream: Any = None
         self._begin_again()
         guest.on_fork(self._leave_to_parent)
 
     def _begin_again(self) -> None:
         self._pending: deque[Pending] = deque()
+        self._beside: deque[Pending] = deque()
+        """Of copies on other streams, which must not hold up the reading of the training's own."""
+        self._is_full = False
         self._spare: list[Any] = []
         self._latest: Any = None
         """The event that was read last, and when the device passed it."""
@@ -102,7 +113,10 @@ class DeviceClock(Hook):
 
     def _leave_to_parent(self) -> None:
         """In a forked child: let go of the events without freeing them."""
-        theirs = (self._pending, self._spare, self._latest, self._stream, self._marked_stream)
+        theirs = (
+            *(self._pending, self._beside, self._spare),
+            *(self._latest, self._stream, self._marked_stream),
+        )
         if self._stream is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(theirs))
         self._device = self._stream = None
@@ -170,6 +184,21 @@ class DeviceClock(Hook):
         else:
             self._put(place, stream, getattr(stream, "stream_id", 0))
 
+    def mark_beside(self, place: int) -> None:
+        """Queue an event on the current stream if that is not the training's: a copy beside it."""
+        if self._stream is None or not self.is_on or get_ident() != self._buffer.trainer:
+            return
+        try:
+            stream = self._current_stream(self._device)
+            if stream == self._stream or len(self._beside) >= MOST_PENDING or self._is_capturing():
+                return
+            event = self._take_event()
+            event.record(stream)
+            stream_id = getattr(stream, "stream_id", 0)
+            self._beside.append((monotonic_ns(), place, stream_id, event))
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+
     def read(self) -> None:
         """Write down the marks that the device has passed."""
         if self._pending and self.is_on and get_ident() == self._buffer.trainer:
@@ -191,8 +220,13 @@ class DeviceClock(Hook):
         ) or not self.is_on:
             return
         try:
+            if len(self._pending) >= MOST_PENDING or (
+                self._is_full and not self._may_resume(place)
+            ):
+                self._is_full = True
+                return
             # A stream that is being captured must not be touched.
-            if len(self._pending) >= MOST_PENDING or self._is_capturing():
+            if self._is_capturing():
                 return
             event = self._spare.pop() if self._spare else self._make_event()
             event.record(stream)
@@ -200,6 +234,17 @@ class DeviceClock(Hook):
             self._marked_ns, self._marked_stream = now_ns, stream
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
+
+    def _may_resume(self, place: int) -> bool:
+        if place in _RESUMING and len(self._pending) <= MOST_PENDING // 2:
+            self._is_full = False
+        return not self._is_full
+
+    def _take_event(self) -> Any:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self._make_event()
 
     def _read(self) -> None:
         pending, keep = self._pending, self._buffer.keep
@@ -220,10 +265,23 @@ class DeviceClock(Hook):
                 )  # fmt: skip
                 if not pending or not pending[0][3].query():
                     break
+            if self._beside:
+                is_time |= self._read_beside(now_ns)
             if is_time:
                 self.guest.spool.write_buffered()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
+
+    def _read_beside(self, now_ns: int) -> bool:
+        beside, latest, is_time = self._beside, self._latest, False
+        while beside and beside[0][3].query():
+            at_ns, place, stream_id, event = beside.popleft()
+            device_ns = self._latest_ns + int(latest.elapsed_time(event) * 1e6)
+            self._spare.append(event)
+            is_time |= self._buffer.keep(
+                at_ns, now_ns, self._index, device_ns, self._number, stream_id, place, _MARK_TAIL
+            )
+        return is_time
 
     def _look(self, optimizer: Any) -> None:
         """Find out where the weights are, and the stream that is current there."""
@@ -237,7 +295,13 @@ class DeviceClock(Hook):
     def _follow(self, stream: Any) -> None:
         """Mark this stream from now on; torch's general streams are never unequal to None."""
         if self._stream is None or not stream == self._stream:  # noqa: SIM201 - see above
-            self._stream, self._stream_id = stream, getattr(stream, "stream_id", 0)
+            stream_id = getattr(stream, "stream_id", 0)
+            # The number of a CUDA stream that torch did not make is its address; others are odd.
+            if stream_id and not stream_id & 1 and self._is_cuda:
+                self.guest.report_blindspot("clock of cuda", _FOREIGN, self.forbids)
+                self._stream = None
+                return
+            self._stream, self._stream_id = stream, stream_id
 
     def _turn_to(self, device: torch.device) -> bool:
         """Begin another clock; whether this device has one."""
@@ -255,6 +319,7 @@ class DeviceClock(Hook):
             self.switch_off()
             return False
         self._begin_again()
+        self._is_cuda = device.type == "cuda"
         self._device, self._number = device, self._number + 1
         self._index = device.index or 0
         return True

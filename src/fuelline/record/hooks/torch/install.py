@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fuelline.record.hooks.guest import Guest, join
+from fuelline.record.hooks.guest import Guest, join, list_begun
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.waits import watch_waits
@@ -37,7 +37,9 @@ seen."""
 PARTS = (
     ("torch.optim.optimizer", "training", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.distributed.distributed_c10d", "coalesced", "install"),
     ("torch.distributed.distributed_c10d", "sends", "install"),
+    ("torch.distributed._functional_collectives", "functional", "install"),
     ("torch.nn.parallel.distributed", "ddp", "install"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
     ("torch._dynamo.eval_frame", "dynamo", "install"),
@@ -140,6 +142,7 @@ class Installation:
             "version": str(torch.__version__),
             "devices": None if _can_have_device() else 0,
             "python": sys.version.split()[0],
+            "begun": list_begun(),
             "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
             **more,
         }

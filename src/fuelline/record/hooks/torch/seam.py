@@ -30,12 +30,16 @@ PARTS: Mapping[str, str] = {
     "DisableTorchFunction": "torch._C:DisableTorchFunction",
     "world": "torch.distributed.distributed_c10d:_world",
     "broadcast_coalesced": "torch.distributed:_broadcast_coalesced",
+    "coalescing": "torch.distributed.distributed_c10d:_coalescing_manager",
+    "find_group": "torch.distributed.distributed_c10d:_resolve_process_group",
+    "name_group": "torch.distributed._functional_collectives:_resolve_group_name",
     "post_forward": "torch.nn.parallel.distributed:DistributedDataParallel._post_forward",
     "queue_callback": "torch.autograd:Variable._execution_engine.queue_callback",
     "skip_code": "torch._dynamo.eval_frame:skip_code",
 }
 
 NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("coalesced", "install"): ("coalescing", "DisableTorchFunction", "world"),
     ("collectives", "install"): ("DisableTorchFunction", "world"),
     ("sends", "install"): ("DisableTorchFunction", "world"),
     ("ddp", "install"): (
@@ -44,6 +48,7 @@ NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ),
     ("device_clock", "install"): ("BaseIterator", "DisableTorchFunction"),
     ("dynamo", "install"): ("skip_code",),
+    ("functional", "install"): ("DisableTorchFunction", "find_group", "name_group", "world"),
     ("loader", "install"): ("BaseIterator", "DatasetKind", "DisableTorchFunction", "NUM_YIELDED"),
     ("training", "install"): ("DisableTorchFunction",),
     ("transfer", "install_copies"): ("DisableTorchFunction",),

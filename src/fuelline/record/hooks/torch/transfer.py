@@ -38,6 +38,7 @@ _COPY_TAILS = tuple(
 """By whether the call waits, and whether the memory is pinned."""
 _COPY_BEGIN, _COPY_END = int(MarkPlace.COPY_BEGIN), int(MarkPlace.COPY_END)
 _SYNC_BEGIN = int(MarkPlace.SYNC_BEGIN)
+_BESIDE_BEGIN, _BESIDE_END = int(MarkPlace.BESIDE_BEGIN), int(MarkPlace.BESIDE_END)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DataType = torch.dtype
 _count_modes = seam.count_modes
@@ -133,6 +134,8 @@ class Copy(Hook):
         for each in args[1:]:
             if each is True:
                 is_free = True
+        if clock is not None and is_free and was_on_host:
+            clock.mark_beside(_BESIDE_BEGIN)
         return source, was_on_host, is_free, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
@@ -144,13 +147,12 @@ class Copy(Hook):
         if _is_on_host(result) == was_on_host:
             return
         clock = self.guest.device_clock
-        if clock is not None and not is_free:
-            clock.read()
+        if clock is not None:
+            if not is_free:
+                clock.read()
+            if was_on_host:
+                _mark_end(clock, result, is_free=is_free)
         if was_on_host:
-            if clock is not None:
-                if not clock.has_device:
-                    clock.notice_copy(result)
-                clock.mark(_COPY_END)
             size_bytes, device, is_pinned = _describe(source, result)
             buffer = self.guest.spool.buffer
             if get_ident() != buffer.trainer:
@@ -164,6 +166,14 @@ class Copy(Hook):
         elif not is_free:
             device = _describe(None, source)[1]
             self.guest.append(_SYNC, start_ns, now_ns - start_ns, device, flags=_IMPLICIT)
+
+
+def _mark_end(clock: Any, result: Any, *, is_free: bool) -> None:
+    if not clock.has_device:
+        clock.notice_copy(result)
+    clock.mark(_COPY_END)
+    if is_free:
+        clock.mark_beside(_BESIDE_END)
 
 
 class Read(Hook):

@@ -56,14 +56,14 @@ def _statement(block: Statement) -> Markup:
 
 
 def _summary(block: Summary) -> Markup:
-    kind = "alarm" if block.alarm else "fine"
-    sign = tag("span", "!" if block.alarm else "✓", class_="sign", aria_hidden="true")
+    kind = "unsure" if block.unsure else "alarm" if block.alarm else "fine"
+    sign = tag("span", _SIGNS[kind], class_="sign", aria_hidden="true")
     label = [tag("p", sign, block.label, class_="label")] if block.label else []
     figures = [tag("dl", *map(_figure, block.figures), class_="figures")] if block.figures else []
     return tag(
         "section",
         tag("div", tag("p", tag("code", _set(block.title)), class_="job"), *label, class_="about"),
-        tag("h1", _set(block.sentence), id="verdict", class_="long" if _is_long(block) else None),
+        tag("h1", *_lead(_set(block.sentence)), id="verdict"),
         tag("div", *figures, *_advice(block.advice), *_shares(block.shares), class_="facts"),
         class_=f"summary {kind}",
         aria_labelledby="verdict",
@@ -75,12 +75,16 @@ def _set(words: str) -> str:
     return words.replace(" -> ", " → ")
 
 
+_SIGNS = {"unsure": "?", "alarm": "!", "fine": "✓"}
 _LONG = 150
 """Characters of a sentence that is set smaller, so that what follows is on the first screen."""
 
 
-def _is_long(block: Summary) -> bool:
-    return len(block.sentence) > _LONG
+def _lead(words: str) -> list[str]:
+    """The first sentence as large as it may be; what explains it is set as text."""
+    first, end, rest = words.partition(". ")
+    head = tag("span", first + end.strip(), class_="long" if len(first) > _LONG else None)
+    return [head, *([" ", tag("small", rest)] if rest else [])]
 
 
 def _figure(figure: Figure) -> Markup:
@@ -212,11 +216,24 @@ def draw_table(table: Table) -> Markup:
         for name, kind in zip(table.header, kinds, strict=True)
     ]
     rows = [
-        tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+        tag(
+            "tr",
+            *(tag("td", _cell(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)),
+        )
         for row in table.rows
     ]
     drawn = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows))
     return tag("div", drawn, class_="wide", tabindex="0", role="group", aria_label="Table")
+
+
+_LONG_CELL = 120
+"""Characters: names of templates of C++ have thousands."""
+
+
+def _cell(words: str) -> str:
+    if len(words) <= _LONG_CELL:
+        return words
+    return tag("details", tag("summary", f"{words[:_LONG_CELL]}…"), tag("p", words))
 
 
 _TWINS = ("before", "after")

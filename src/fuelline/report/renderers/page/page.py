@@ -28,6 +28,7 @@ SIGN = b'<meta name="generator" content="fuelline">'
 _HERE = Path(__file__).parent
 _STYLES = ("page.css", "story.css")
 _SCRIPTS = ("page.js", "story.js", "sliders.js")
+_NOWHERE = "base-uri 'none'; form-action 'none'"
 _FEW = 2
 """Sections that need no list of contents."""
 
@@ -35,6 +36,14 @@ _FEW = 2
 def render_page(document: Document, title: str) -> str:
     """The whole file; `title` is what the browser calls it."""
     return draw_shell(title, _body(document))
+
+
+def render_first_screen(summary: Summary, title: str) -> str:
+    """The verdict alone, still, for the frame of a notebook's output."""
+    style = _read(_STYLES)
+    drawn = tag("body", tag("main", draw_block(summary, "top-0"), id="main"), class_="still")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; {_NOWHERE}"
+    return _join_page(title, style, policy, drawn)
 
 
 def draw_shell(
@@ -46,8 +55,13 @@ def draw_shell(
     connect = "connect-src 'self'; " if scripts else ""
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        f"{connect}base-uri 'none'; form-action 'none'"
+        f"{connect}{_NOWHERE}"
     )
+    drawn = tag("body", *body, tag("script", Markup(script)))
+    return _join_page(title, style, policy, drawn)
+
+
+def _join_page(title: str, style: str, policy: str, drawn: Markup) -> str:
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -59,7 +73,6 @@ def draw_shell(
         tag("title", f"{title} · Fuelline"),
         tag("style", Markup(style)),
     )
-    drawn = tag("body", *body, tag("script", Markup(script)))
     return f"<!doctype html>\n{tag('html', head, drawn, lang='en')}\n"
 
 
