@@ -46,6 +46,7 @@ OWN_SECTION = (
     "long_spool",
     "many_ranks",
     "page_size",
+    "fleet_size",
     "trace_import",
     "predict_gain",
     "elastic_equal",

@@ -47,14 +47,15 @@ def run_job(
     recorder: tuple[str, ...] = (),
     launcher: tuple[str, ...] | None = None,
     between: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
     device: str = "",
 ) -> Account:
     """Plant the fault, run the job to its end, undo the fault.
 
-    The command is `recorder [enter the fault] launcher script between arguments`; the launcher is
-    the one that suits the case unless another is given. `device` is `emu`, or empty for the queue
-    of sleeps that occupies no device of torch's (`examples/emulated.py`).
+    The command is `recorder [enter the fault] launcher script between arguments after`; the
+    launcher is the one that suits the case unless another is given. `device` is `emu`, or empty for
+    the queue of sleeps that occupies no device of torch's (`examples/emulated.py`).
     """
     fault = case.fault if faulty else case.ambient
     measures = {
@@ -68,7 +69,7 @@ def run_job(
         with fault.plant(data or Path()) as planted:
             script, *arguments = case.command(planted.data if data else None, faulty=faulty)
             started_by = launcher or launch.launcher(case, planted)
-            inside = planted.command([*started_by, script, *between, *arguments])
+            inside = planted.command([*started_by, script, *between, *arguments, *after])
             path = {"PYTHONPATH": str(REPOSITORY)}
             environment = {**os.environ, **path, **measures, **planted.env, **(env or {})}
             return read_account(_output([*recorder, *inside], environment))

@@ -89,7 +89,7 @@ def _asleep() -> Facts:
             {"line": "/job/train.py:31", "function": "__getitem__", "share": 1.0, "stage": "sleep"}
         ],
     }  # fmt: skip
-    asleep = {"sleep_frac": plain(1.0), "is_whole_job": False}
+    asleep = {"sleep_frac": plain(1.0), "job_batches": None}
     model = make_facts(
         batch=66, workers=1, cpu=1.5, blocked=64.5, read=0.0, host=1.0, device=4.0, cores=2,
         demands=asleep,

@@ -29,6 +29,7 @@ GROUPS = {
         "probe": "understand.probe",
         "export": "understand.export",
         "runs": "understand.runs",
+        "fleet": "understand.fleet",
         "serve": "understand.serve",
         "mcp": "understand.mcp",
     },

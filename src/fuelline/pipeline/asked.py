@@ -49,13 +49,13 @@ def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> Fore
 
 
 def seed_run(
-    run_dir: Path, cores: float, workers: int | None, *, is_whole_job: bool
+    run_dir: Path, cores: float, workers: int | None, *, job_batches: int | None
 ) -> tuple[list[TrialSeed], Recommendation | None]:
     """Loader settings worth a trial, and the one that the model of a recording recommends."""
     facts, _ = measure_fixed(run_dir)
     if isinstance(facts, Missing):
         return seed_settings(facts, cores, workers), None
-    demands = msgspec.structs.replace(facts.demands, is_whole_job=is_whole_job)
+    demands = msgspec.structs.replace(facts.demands, job_batches=job_batches)
     fitted = fit(msgspec.structs.replace(facts, demands=demands))
     recommended = recommend(fitted)
     known = None if isinstance(recommended, Missing) else recommended

@@ -3,6 +3,7 @@
     price = 2.5             # USD per accelerator-hour, as --price
     store = "/data/runs"    # as FUELLINE_HOME
     cache = "/local/cache"  # as `run --cache`
+    fleet = "s3://b/fleet"  # as `run --store`
 
 The command line counts before the environment, and the environment before the file.
 """
@@ -10,6 +11,7 @@ The command line counts before the environment, and the environment before the f
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import cache
 from importlib import import_module
@@ -33,6 +35,21 @@ class Config(NamedTuple):
     price: float | None = None
     store: Path | None = None
     cache: Path | None = None
+    fleet: str | None = None
+
+
+def is_bucket(store: str) -> bool:
+    """Whether a store of the fleet is in an object store; else it is a folder."""
+    return re.fullmatch(r"(?:s3a?|gs|gcs|az|azure|abfss?|adl)://[^/]+.*", store) is not None
+
+
+def check_store(store: str, option: str) -> None:
+    """UsageError for an address of which we know no object store."""
+    if "://" in store and not is_bucket(store):
+        raise UsageError(
+            f"{option} {store} is neither a folder nor a bucket that can be reached. Nothing was "
+            "done. Name a folder such as /shared/fleet, or s3://bucket/fleet, gs://..., az://..."
+        )
 
 
 def find_config() -> Path | None:
@@ -100,7 +117,15 @@ def _check(path: Path, entries: Mapping[str, object]) -> Config:
         price=_check_price(path, entries.get("price")),
         store=_check_folder(path, "store", entries.get("store")),
         cache=_check_folder(path, "cache", entries.get("cache")),
+        fleet=_check_fleet(path, entries.get("fleet")),
     )
+
+
+def _check_fleet(path: Path, value: object) -> str | None:
+    if isinstance(value, str) and is_bucket(value):
+        return value
+    folder = _check_folder(path, "fleet", value)
+    return None if folder is None else str(folder)
 
 
 def _check_price(path: Path, value: object) -> float | None:

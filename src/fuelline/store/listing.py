@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 _RECENT = 50
 """Runs among which a running one is looked for."""
 VERDICT_FILE = "verdict.json"
+PENDING_FILE = "fleet-pending.json"
+"""Where a run's row of the fleet's store is still to go."""
 _MOST_VERDICT_BYTES = 64 * 1024
 _IMPORT = re.compile(rb'\[\s*"fuelline",\s*"import"')
 
 
 _OF_A_RUN = re.compile(
-    rf"run\.json|manifest\.json|{re.escape(VERDICT_FILE)}|observer\.(?:log|journal)|\w[\w-]*\.parquet"
+    rf"run\.json|manifest\.json|{re.escape(VERDICT_FILE)}|{re.escape(PENDING_FILE)}|observer\.(?:log|journal)|\w[\w-]*\.parquet"
     rf"|zoom-\d+\.json\.gz|spool|fix|served|{PART_PREFIX}\d+|\..+\.[0-9a-f]{{12}}"
 )
 """What recording, importing, compacting and diagnosing write into a run's folder; the last are

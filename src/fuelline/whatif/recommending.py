@@ -158,9 +158,13 @@ def _whole_job(fit: Fit, choice: _Choice) -> float | None:
     changed = change(fit, question)
     if isinstance(changed, Missing):
         return None
-    demands = fit.facts.demands
-    starts = 1 / max(1, demands.batches) if demands.is_whole_job else 0.0
-    return run(changed.pipe).batch_s + choice.workers * fit.pipe.start_s * starts
+    return run(changed.pipe).batch_s + _first_start(fit, choice.workers)
+
+
+def _first_start(fit: Fit, workers: int) -> float:
+    """Seconds that it adds to each batch of the job, where the job's end is known."""
+    batches = fit.facts.demands.job_batches
+    return workers * fit.pipe.start_s / batches if batches else 0.0
 
 
 def _has_epochs(fit: Fit) -> bool:

@@ -31,14 +31,20 @@ def value_remedies(
     found = recommend(fit)
     recommended = arrived if isinstance(found, Missing) else found
 
-    def value(remedies: list[Remedy]) -> list[Remedy]:
+    def value(remedies: list[Remedy], *, is_verdict: bool = False) -> list[Remedy]:
         agreed = _agree(remedies, recommended)
         valued = [_with_gain(remedy, fit, diagnosis.price_usd_per_hour) for remedy in agreed]
+        shown = list(filter(_is_worth_showing, valued))
+        if is_verdict and not shown:
+            shown = [_in_doubt(remedy) for remedy in valued if _may_be_worth(remedy)]
         # Sorting is stable: what has no prediction keeps its order, behind what has one.
-        return sorted(filter(_is_worth_showing, valued), key=_rank)
+        return sorted(shown, key=_rank)
 
     findings = [
-        msgspec.structs.replace(finding, remedies=value(finding.remedies))
+        msgspec.structs.replace(
+            finding,
+            remedies=value(finding.remedies, is_verdict=finding.code == diagnosis.verdict.code),
+        )
         for finding in diagnosis.findings
     ]
     return msgspec.structs.replace(
@@ -132,6 +138,21 @@ def _is_worth_showing(remedy: Remedy) -> bool:
     """By its prediction, else by what it can gain at most; what is no matter of speed stays."""
     most = remedy.gain.value if isinstance(remedy.gain, Reading) else remedy.at_most_speedup
     return most is None or most >= 1 + AS_GOOD
+
+
+def _may_be_worth(remedy: Remedy) -> bool:
+    """The model explains the recording so badly that its interval allows for a gain."""
+    gain = remedy.gain
+    if remedy.question is None or _sets_loader(remedy.question):
+        return False  # there is one recommendation for the loader
+    return isinstance(gain, Reading) and gain.high is not None and gain.high >= 1 + AS_GOOD
+
+
+def _in_doubt(remedy: Remedy) -> Remedy:
+    """With a bound in the place of a prediction that contradicts what was found."""
+    assert isinstance(remedy.gain, Reading)
+    bounds = [each for each in (remedy.at_most_speedup, remedy.gain.high) if each is not None]
+    return msgspec.structs.replace(remedy, gain=None, gain_words="", at_most_speedup=min(bounds))
 
 
 def _rank(remedy: Remedy) -> float:

@@ -47,6 +47,7 @@ def make_facts(
     settings = {"num_workers": workers, "batch_size": 16, "prefetch_factor": 2} | (loader or {})
     told: dict[str, Any] = {
         "batches": 300,
+        "job_batches": 300,
         "batch_seconds": ms(batch),
         "fetch_cpu_seconds": ms(cpu),
         "fetch_queued_seconds": ms(queued),

@@ -62,8 +62,8 @@ def test_one_recommendation_is_what_whatif_suggests_and_what_tune_tries_first() 
 
 
 def test_starting_workers_is_weighed_against_the_length_of_the_job() -> None:
-    long_job = recommended(asleep(demands={"batches": 100_000}))
-    short_job = recommended(asleep(demands={"batches": 20}))
+    long_job = recommended(asleep(demands={"job_batches": 100_000}))
+    short_job = recommended(asleep(demands={"job_batches": 20}))
     assert short_job.workers < long_job.workers
 
 

@@ -6,7 +6,7 @@ from fuelline.diagnose import diagnose
 from fuelline.fix.remedies import propose_settings
 from fuelline.fix.tune.outcomes import adopt_measured
 from fuelline.report.diagnosis.writer import describe_fixes
-from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
+from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Finding, Remedy
 from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial, risk_of_workers
@@ -141,3 +141,32 @@ def test_a_measured_gain_without_a_next_limit_ends_with_its_number() -> None:
     told = restate(valued(is_found=True), measured)
     shown = [each for found in told.findings for each in found.remedies]
     assert [each.gain_words for each in shown if each.setting == measured.text()] == ["2.00x"]
+
+
+def test_a_verdict_that_the_model_does_not_explain_keeps_its_remedy_with_a_bound() -> None:
+    """Training waits half of the time, and the model sees no reason why."""
+    facts = make_facts(batch=15, workers=1, cpu=9.0, blocked=0.5, host=10.0, device=4.0, cores=2)
+    found = diagnose(facts, RUN, [], 2.0)
+    remedy = Remedy(
+        setting="speed up pad",
+        why="it is most of a fetch",
+        applicability="display",
+        at_most_speedup=1.9,
+        question=WhatIf(transform_factor=2.0),
+    )
+    finding = Finding(
+        code="HO302",
+        name="slow-collate",
+        stage="collate",
+        limit="code",
+        sentence="",
+        lost_seconds=30.0,
+        lost_share=0.5,
+        remedies=[remedy],
+    )
+    told = replace(found, findings=[finding], verdict=replace(found.verdict, code="HO302"))
+    (shown,) = value_remedies(told, fit(facts)).findings[0].remedies
+    assert shown.gain is None
+    assert 1.03 <= (shown.at_most_speedup or 0.0) <= 1.9
+    beside = replace(told, verdict=replace(found.verdict, code="IN101"))
+    assert not value_remedies(beside, fit(facts)).findings[0].remedies

@@ -126,7 +126,7 @@ class _TuneSession:
         self._job_batches = baseline.job_batches
         workers = int(count_resources((), baseline.report.settings())[0])
         found, predicted = pipeline.seed_run(
-            baseline.run_dir, cores, workers, is_whole_job=baseline.job_batches is not None
+            baseline.run_dir, cores, workers, job_batches=baseline.job_batches
         )
         seeds = [Seed(each.settings, each.predicted, each.most) for each in found]
         turns = self._options.rounds * (len(seeds) + 1)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fuelline.record.attach.session import Session
     from fuelline.schema.run.recording import Tier
 
+FIRST_LOOK_S = 1.0
+"""The recording must have begun before it can be shown."""
 LEAST_S, MOST_S = 5.0, 86_400.0
 _EPILOG = """\
 examples:
@@ -31,6 +33,7 @@ examples:
   fuelline attach 4711         look at process 4711 for a minute, then diagnose
   fuelline attach train.py     the same, by a word of the job's command
   fuelline attach 4711 --seconds 20 --json
+  fuelline attach 4711 --follow       live, until q
 
 Nothing is put into the job, and it is never stopped: its thread states and
 counters (tier T0) and its Python stacks (T1) are read from outside. The report
@@ -59,6 +62,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         default=60.0,
         metavar="SECONDS",
         help="how long to look, 5 to 86400 (default: 60)",
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="show the job live until q, as `fuelline watch` does; the recording is kept "
+        "(default: off)",
     )
     parser.add_argument(
         "--tier",
@@ -105,7 +114,7 @@ def act(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     check_page(options.html)
     session = open_session(options)
-    return _look(session, options)
+    return _follow(session, options) if options.follow else _look(session, options)
 
 
 def open_session(options: argparse.Namespace) -> Session:
@@ -143,7 +152,14 @@ def open_session(options: argparse.Namespace) -> Session:
             "Name a new folder with --run-dir, or leave it out."
         )
     trainers = {each.pid: "+".join(each.frameworks) for each in job.trainers}
-    return Session(job.root, trainers, tier, run_dir, shows=not options.no_command)
+    return Session(
+        job.root,
+        trainers,
+        tier,
+        run_dir,
+        shows=not options.no_command,
+        is_live=options.follow,
+    )
 
 
 def _refuse_several(job: Job) -> None:
@@ -189,6 +205,30 @@ def find_job(word: str) -> Job:
             "its pid."
         )
     return found[0]
+
+
+def _follow(session: Session, options: argparse.Namespace) -> int:
+    """The live screen over the recording as it grows; what was recorded is kept."""
+    from fuelline.cli.record import watch  # noqa: PLC0415 - loads the pipeline
+
+    if not (options.json or (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise UsageError(
+            "--follow draws a screen, and there is no terminal here. Nothing was attached to. "
+            "--json prints a snapshot a line; without --follow there is a report at the end."
+        )
+    session.start()
+    try:
+        threading.Event().wait(FIRST_LOOK_S)
+        shown = argparse.Namespace(
+            run=str(session.run_dir), json=options.json, once=False, workers=False, interval=1.0
+        )
+        code = watch.act(shown)
+    except KeyboardInterrupt:  # how JSON is ended
+        code = 0
+    finally:
+        session.stop()
+    say(f"recorded in {session.run_dir}. `fuelline diagnose {name_run(session.run_dir)}` reads it.")
+    return code
 
 
 def _look(session: Session, options: argparse.Namespace) -> int:

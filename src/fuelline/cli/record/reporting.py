@@ -63,18 +63,21 @@ class Reporter:
         part_of: Path | None,
         page: Path | None = None,
         is_quiet: bool = False,
+        store: str = "",
+        store_wait_s: float = 0.0,
         trackers: Sequence[str] = (),
     ) -> None:
         """`name` is the word by which commands find the run; `mask` is what it starts with.
 
-        `page`: the file that is to show the report as well, or alone if it `is_quiet`; `trackers`:
-        tools that are to have it, too.
+        `page`: the file that is to show the report as well, or alone if it `is_quiet`. `store`:
+        the fleet's, which gets a row of the run and may take so long over it. `trackers`: tools
+        that are to have it, too.
         """
         self._name = name
         self._mask = {*mask, *PASSED_ON}  # what is sent to the whole group is for the job
         self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
         self._words += [str(part_of or ""), str(page.absolute() if page else "")]
-        self._words += ["quiet" if is_quiet else "", *trackers]
+        self._words += ["quiet" if is_quiet else "", store, str(store_wait_s), *trackers]
         self._child: subprocess.Popen[bytes] | None = None
         self._room = MemoryRoom.find()
 
@@ -160,7 +163,7 @@ class Reporter:
 
 def main(words: list[str]) -> int:
     """The process itself; its exit code is 0 if whatever there was to say has been said."""
-    run_dir, name, price, part_of, page, quiet, *trackers = words
+    run_dir, name, price, part_of, page, quiet, store, store_wait_s, *trackers = words
     open_streams()
     _silence_libraries()
     _load_pipeline()
@@ -179,6 +182,8 @@ def main(words: list[str]) -> int:
             page=Path(page) if page else None,
             is_quiet=bool(quiet),
         )
+        if store and code == 0:
+            leave_row(Path(run_dir), name, store, float(store_wait_s))
         for tool in trackers:
             attach_run(tool, Path(run_dir), name, float(price) if price else None)
     flush_streams()
@@ -248,6 +253,23 @@ def report(
             f"recording is kept. `fuelline --debug diagnose {name}` shows more."
         )
     return 0
+
+
+def leave_row(run_dir: Path, name: str, store: str, wait_s: float) -> None:
+    """Send the fleet's store what this run came to; a store that fails is said, and no more."""
+    try:
+        from fuelline.fleet.sending import send_row  # noqa: PLC0415 - most runs send none
+
+        reason = send_row(run_dir, store, os.environ.get("SLURM_JOB_ID", ""), wait_s)
+    except (KeyboardInterrupt, MemoryError) as error:
+        reason = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "memory ran out"
+    except BaseException as error:  # noqa: BLE001 - as in `report`
+        reason = str(error) or type(error).__name__
+    if reason is not None:
+        say(
+            f"{store} has no row of this run yet: {reason}. The recording is kept; the next "
+            f"`fuelline run --store` sends it, or `fuelline fleet {store} --add {name}` now."
+        )
 
 
 def attach_run(tool: str, run_dir: Path, name: str, price: float | None) -> None:

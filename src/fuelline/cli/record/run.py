@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.pages import add_page, check_page
+from fuelline.cli.quantities import parse_duration
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
@@ -23,6 +24,7 @@ from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
+from fuelline.store.config import check_store, read_config
 from fuelline.store.runs import is_there, name_job, name_run, new_run_dir, note_run
 from fuelline.tools import TRACKERS, check_tool
 
@@ -113,6 +115,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add_no_command(parser)
     add_page(parser)
     parser.add_argument(
+        "--store",
+        metavar="STORE",
+        help="when the job has ended, leave a row of what it came to in this folder or bucket "
+        "(s3://, gs://, az://) for `fuelline fleet` (default: that of the configuration file, "
+        "`fleet`; else none)",
+    )
+    parser.add_argument(
+        "--store-wait",
+        type=_wait,
+        default=20.0,
+        metavar="TIME",
+        help="how long the store may delay the end of this command; what has not arrived by then "
+        "is sent with the next run (default: 20s)",
+    )
+    parser.add_argument(
         "--report-to",
         action="append",
         default=[],
@@ -161,6 +178,7 @@ def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
     check_page(options.html)
+    _check_store(options)
     _check_trackers(options)
     try:
         run_dir = _choose_folder(options)
@@ -215,6 +233,19 @@ def act(options: argparse.Namespace) -> int:
     return _leave_like(outcome)
 
 
+def _check_store(options: argparse.Namespace) -> None:
+    """A row is of a whole run; where it goes is no typing error."""
+    if options.store is None:
+        return
+    if options.node_rank is not None:
+        raise UsageError(
+            "--store takes a row of the whole run, and --node-rank records a part of it. Nothing "
+            f"was started. When all hosts have ended: `fuelline fleet {options.store} --add "
+            f"{options.run_dir or 'DIR'}`."
+        )
+    check_store(options.store, "--store")
+
+
 def _check_trackers(options: argparse.Namespace) -> None:
     for tool in options.report_to:
         check_tool(tool)
@@ -228,7 +259,8 @@ def _check_trackers(options: argparse.Namespace) -> None:
 
 def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
     part_of = options.run_dir if options.node_rank is not None else None
-    asks_none = options.html is None and not options.report_to
+    store = options.store or read_config().fleet or ""
+    asks_none = options.html is None and not options.report_to and not store
     if options.quiet and part_of is None and asks_none:
         return None
     return Reporter(
@@ -239,6 +271,8 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
         part_of=part_of,
         page=options.html,
         is_quiet=options.quiet,
+        store=store,
+        store_wait_s=options.store_wait,
         trackers=options.report_to,
     )
 
@@ -342,6 +376,10 @@ def _is_trusted(folder: Path) -> bool:
     """Ours; or nobody's on a server that calls all users that."""
     owner = folder.stat().st_uid
     return owner == os.geteuid() or (owner == _NOBODY and is_slow_here(str(folder)))
+
+
+def _wait(word: str) -> float:
+    return parse_duration(word, "--store-wait", 0.0, 600.0)
 
 
 def _zoom(word: str) -> str:

@@ -51,9 +51,9 @@ def adopt_measured(
         return recommended
     before, after = effect.before, effect.after
     named = {setting.knob: setting.value for setting in recommended.settings} if recommended else {}
-    is_kept = any(fix.outcome == "kept" for each in fixes for fix in each.fixes)
-    if is_kept and named.get("num_workers", after.workers) == after.workers:
-        return _adopt(recommended, effect)
+    kept = [fix for each in fixes for fix in each.fixes if fix.outcome == "kept"]
+    if kept and named.get("num_workers", after.workers) == after.workers:
+        return _adopt(recommended, effect, kept)
     if "num_workers" in named:
         return _without_own(recommended, before.workers)
     if recommended is None or recommended.workers in (0, before.workers):
@@ -82,14 +82,19 @@ def _without_own(recommended: Recommendation | None, own: int) -> Recommendation
     return msgspec.structs.replace(recommended, settings=settings)
 
 
-def _adopt(recommended: Recommendation | None, effect: BeforeAfter) -> Recommendation | None:
+def _adopt(
+    recommended: Recommendation | None, effect: BeforeAfter, kept: list[Fix]
+) -> Recommendation | None:
     before, after = effect.before, effect.after
     if before.workers == after.workers:
         return recommended
     written = [] if recommended is None else recommended.settings
     beside = [setting for setting in written if setting.knob != "num_workers"]
     speedup: Signal = Missing(reason="there was too little of the job before the first change")
-    if before.step_seconds and after.step_seconds:
+    tried = kept[0].trial if len(kept) == 1 else None
+    if tried and tried.settings == [Setting(knob="num_workers", value=after.workers)]:
+        speedup = tried.speedup  # in turns, and the number that is told of this change
+    elif before.step_seconds and after.step_seconds:
         speedup = Reading(
             value=before.step_seconds / after.step_seconds,
             unit="x",

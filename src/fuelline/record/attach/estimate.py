@@ -111,6 +111,16 @@ class Activity:
             for part in plain
         }
 
+    def with_waits_in_backward(self, spent: Mapping[Part, float]) -> dict[Part, float]:
+        """Ranks that compute on the host wait for each other inside of their backward pass."""
+        back = spent.get("backward", 0.0)
+        waited = back * (1 - self._readiness("backward"))
+        return {
+            **spent,
+            "backward": back - waited,
+            "collectives": spent.get("collectives", 0.0) + waited,
+        }
+
     def _readiness(self, part: Part) -> float:
         """Of a part's time: running or ready to; before anything was seen, what is usual."""
         usual = 0.05 if part == "input" else 0.95
@@ -131,6 +141,9 @@ class StepWriter:
         """Whether a backward pass or an optimizer was ever seen."""
         self.has_input = False
         """Whether a source of batches was ever seen, or its workers."""
+        self.ranks = 1
+        """Processes that step together; their collectives are counted alike."""
+        self._collectives = 0
         self.steps = 0
         self.seconds: dict[Part, float] = {}
         """Of each part, over everything that was laid out."""
@@ -211,9 +224,11 @@ class StepWriter:
             self._add(Kind.BACKWARD, int(at), int(back), (0, -1, -1))
         at += back
         together = each_ns.get("collectives", 0.0)
-        if together >= 1:
-            fields = (int(Collective.ALL_REDUCE), 0, 0, -1, 0)
+        if together >= 1 or self.ranks > 1:
+            number = self._collectives if self.ranks > 1 else -1
+            fields = (int(Collective.ALL_REDUCE), 0, 0, number, self.ranks)
             self._add(Kind.COLLECTIVE, int(at), int(together), fields)
+            self._collectives += 1
         at += together
         if self.learns:
             learned = each_ns.get("optimizer", 0.0)

@@ -40,7 +40,12 @@ from fuelline.record.attach.frames import (
     parse_frame,
 )
 from fuelline.record.attach.pieces import PieceRecorder, StackPiece
-from fuelline.record.attach.processes import find_variables, is_loader_worker, look_at
+from fuelline.record.attach.processes import (
+    find_device_files,
+    find_variables,
+    is_loader_worker,
+    look_at,
+)
 from fuelline.record.attach.spools import EstimatedSpool
 from fuelline.record.attach.states import AttachedPhases, WaitingStates
 from fuelline.record.observer import MS, Alarm, Observer, S
@@ -89,12 +94,18 @@ class TrainerView:
         self.laid_ns = 0
         self.asked = self.laid = 0
         """Batches that the workers were asked for so far; those that steps were laid out for."""
-        self.is_counted = False
+        self.known_ns = 0
+        self.ranks = 1
+        self.has_device = False
         self.settings: dict[str, object] = {}
         self.framework = framework
         self.is_described = False
         self.activity = Activity()
         self.problems: list[str] = []
+
+    def find_look(self, at_ns: int) -> Look | None:
+        """The look of this moment; all trainers are looked at in one turn."""
+        return next((each for each in self.looks if each.at_ns == at_ns), None)
 
     def messages_per_batch(self) -> int:
         """Messages that a worker's busiest helper thread writes for each batch.
@@ -127,7 +138,10 @@ class TrainerView:
 class AttachedObserver(Observer):
     """All samplers of one running job, and what becomes of their samples."""
 
-    def __init__(self, run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str) -> None:
+    def __init__(
+        self, run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str, piece_s: int
+    ) -> None:
+        self._piece_s = piece_s
         self._trainer_pids = frozenset(trainers)
         self._frameworks = trainers
         self._is_t1 = tier != "T0"
@@ -190,7 +204,7 @@ class AttachedObserver(Observer):
             self._guess(now_ns)
         for trainer in self._found.values():
             self._settle(trainer, now_ns + 1)
-            self._lay(trainer, now_ns, is_last=True)
+            self._lay(trainer, now_ns)
             trainer.spool.close()
             for _, spool in trainer.workers.values():
                 spool.close()
@@ -206,6 +220,7 @@ class AttachedObserver(Observer):
             workers = self._workers_of(pid)
             self._meet_workers(trainer, workers, now_ns)
             trainer.looks.append(look(process, workers, now_ns))
+            trainer.laid_ns = trainer.laid_ns or now_ns
         if not self._is_t1 and self._seconds % 4 == 0:
             self._guess(now_ns)
 
@@ -219,8 +234,9 @@ class AttachedObserver(Observer):
             ranks = int(rank["WORLD_SIZE"])
             local = int(rank["LOCAL_RANK"]) if rank.get("LOCAL_RANK", "").isdigit() else -1
             if ranks > 1:
+                trainer.ranks = trainer.steps.ranks = ranks
+                trainer.has_device = bool(find_device_files(process.pid))
                 trainer.steps.describe_rank(int(rank["RANK"]), ranks, local, now_ns)
-        trainer.laid_ns = now_ns
         return trainer
 
     def _workers_of(self, trainer: int) -> list[Process]:
@@ -269,7 +285,7 @@ class AttachedObserver(Observer):
             return
         trainer = self._found[pid]
         if not at_once and pid in self._tree.processes and len(trainer.problems) < 4:
-            recorder.start(PIECE_S)
+            recorder.start(self._piece_s)
         if pid not in piece.threads and pid not in self._tree.processes:
             return  # it has ended, as jobs do
         if piece.problem or pid not in piece.threads:
@@ -345,42 +361,67 @@ class AttachedObserver(Observer):
             self._settle(trainer, spans[-1].end_ns)
             self._lay(trainer, spans[-1].end_ns)
 
-    def _lay(self, trainer: TrainerView, until_ns: int, *, is_last: bool = False) -> None:
-        """Write steps and fetches up to a moment until which everything is known."""
-        self._describe(trainer, until_ns)
-        looks = [each for each in trainer.looks if each.at_ns >= trainer.laid_ns]
-        if not looks:
-            return
+    def _lay(self, trainer: TrainerView, until_ns: int) -> None:
+        """Write steps and fetches up to a moment until which everything is known.
+
+        Ranks of one job step together: theirs are laid out together, with the same numbers.
+        """
+        trainer.known_ns = until_ns
+        group = [trainer]
+        if trainer.ranks > 1:
+            group = [each for each in self._found.values() if each.ranks == trainer.ranks]
+        until_ns = min(each.known_ns for each in group)
+        for each in group:
+            self._describe(each, max(each.known_ns for each in group))
+        self._lay_together(group, until_ns)
+        for each in group:
+            each.looks = [look for look in each.looks if look.at_ns >= each.laid_ns]
+            each.spans = [span for span in each.spans if span.end_ns >= each.laid_ns - S]
+            each.spool.flush()
+            for _, spool in each.workers.values():
+                spool.flush()
+
+    def _lay_together(self, group: list[TrainerView], until_ns: int) -> None:
+        before = [each.find_look(each.laid_ns) for each in group]
+        moments = [look.at_ns for look in group[0].looks if look.at_ns <= until_ns]
+        for at_ns in moments:
+            after = [each.find_look(at_ns) for each in group]
+            pairs = list(zip(group, before, after, strict=True))
+            if any(old is None or new is None or new.at_ns <= old.at_ns for _, old, new in pairs):
+                before = [old or new for _, old, new in pairs]
+                continue
+            known = [(each, old, new) for each, old, new in pairs if old and new]
+            count = max(self._count(*each) for each in known)
+            for each, _, new in known:
+                each.asked = each.laid + count
+                self._write_fetches(each, new)
+            is_seen = all(clip(each.spans, old.at_ns, new.at_ns) for each, old, new in known)
+            is_long = all(new.at_ns - old.at_ns >= LEAST_NS for _, old, new in known)
+            if count < 1 or not is_seen or not is_long:
+                continue
+            for each, old, new in known:
+                self._lay_window(each, old, new, count)
+            before = list(after)
+
+    def _count(self, trainer: TrainerView, before: Look, after: Look) -> int:
+        """Batches between two looks; without a loader's workers, turns of waiting and working."""
         feeders = self._choose_feeders(trainer)
-        before = looks[0]
-        for after in looks[1:]:
-            if after.at_ns > until_ns:
-                break
-            count = count_batches(before, after, feeders) if feeders else 0
-            trainer.asked = trainer.laid + count
-            self._write_fetches(trainer, after)
-            if after.at_ns - before.at_ns < LEAST_NS:
-                continue
-            spans = clip(trainer.spans, before.at_ns, after.at_ns)
-            if not feeders:
-                count = _count_turns(spans)
-            if count < 1 or not spans:
-                continue
-            fetch = (
-                None
-                if trainer.workers or feeders
-                else self._own_fetch(trainer, before, after, count)
-            )
-            spent = trainer.activity.correct(spans, *_active(before, after))
-            trainer.steps.lay(spans, spent, before.at_ns, after.at_ns, count, fetch=fetch)
-            trainer.laid += count
-            trainer.is_counted = bool(feeders)
-            before, trainer.laid_ns = after, after.at_ns
-        trainer.looks = [each for each in trainer.looks if each.at_ns >= trainer.laid_ns]
-        trainer.spans = [each for each in trainer.spans if each.end_ns >= trainer.laid_ns - S]
-        trainer.spool.flush()
-        for _, spool in trainer.workers.values():
-            spool.flush()
+        if feeders:
+            return count_batches(before, after, feeders)
+        return _count_turns(clip(trainer.spans, before.at_ns, after.at_ns))
+
+    def _lay_window(self, trainer: TrainerView, before: Look, after: Look, count: int) -> None:
+        feeders = self._choose_feeders(trainer)
+        spans = clip(trainer.spans, before.at_ns, after.at_ns)
+        spent = trainer.activity.correct(spans, *_active(before, after))
+        if trainer.ranks > 1 and not trainer.has_device:
+            spent = trainer.activity.with_waits_in_backward(spent)
+        fetch = None
+        if not trainer.workers and not feeders:
+            fetch = self._own_fetch(trainer, before, after, count)
+        trainer.steps.lay(spans, spent, before.at_ns, after.at_ns, count, fetch=fetch)
+        trainer.laid += count
+        trainer.laid_ns = after.at_ns
 
     def _choose_feeders(self, trainer: TrainerView) -> set[int]:
         """Threads that send the workers their orders; at T0 all that write, beside the main one."""
@@ -442,10 +483,10 @@ def _count_turns(spans: list[PartSpan]) -> int:
     return max(turns, 1)
 
 
-def attach(run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str) -> None:
+def attach(run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str, piece_s: int) -> None:
     """Watch until told to leave, or until the job is over."""
     bell = Alarm(root_pid)
-    observer = AttachedObserver(run_dir, root_pid, trainers, tier)
+    observer = AttachedObserver(run_dir, root_pid, trainers, tier, piece_s)
     gc.freeze()
     observer.start()
     while observer.sees_the_job and not bell.must_leave and not observer.is_in_the_way:
@@ -464,6 +505,7 @@ def main(arguments: list[str]) -> int:
             int(options["--root-pid"]),
             {int(pid): framework for pid, framework in trainers.items()},
             options["--tier"],
+            int(options.get("--piece", PIECE_S)),
         )
     except OSError as error:
         sys.stderr.write(f"The observer cannot work here: {error}\n")

@@ -44,13 +44,24 @@ _UNSEEN: dict[Tier, tuple[dict[str, str], ...]] = {
 }
 
 
+LIVE_PIECE_S = 3
+"""Of stack samples while somebody watches: each piece costs 20 ms to begin."""
+
+
 class Session:
     """An observer that runs beside a job that is not ours."""
 
     def __init__(
-        self, root: Seen, trainers: dict[int, str], tier: Tier, run_dir: Path, *, shows: bool
+        self,
+        root: Seen,
+        trainers: dict[int, str],
+        tier: Tier,
+        run_dir: Path,
+        *,
+        shows: bool,
+        is_live: bool = False,
     ) -> None:
-        """`shows`: whether the job's command line may be kept."""
+        """`shows`: whether the job's command line may be kept. `is_live`: somebody watches."""
         self.run_dir = run_dir
         self.root, self.trainers, self.tier = root, trainers, tier
         age_ns = int(find_age_s(root) * 1e9)
@@ -66,6 +77,7 @@ class Session:
         }
         self._facts["blindspots"] = list(_UNSEEN[tier])
         self._observer: Popen[bytes] | None = None
+        self._piece_s = LIVE_PIECE_S if is_live else None
 
     def start(self) -> None:
         """Make the folder and start the observer; raises RefusedError if that is not possible."""
@@ -78,6 +90,7 @@ class Session:
         trainers = ",".join(f"{pid}:{name}" for pid, name in self.trainers.items())
         words = ["--run-dir", str(self.run_dir.absolute()), "--root-pid", str(self.root.pid)]
         words += ["--trainers", trainers, "--tier", self.tier]
+        words += [] if self._piece_s is None else ["--piece", str(self._piece_s)]
         command = own_python("fuelline.record.attach.observer", words)
         try:
             with os.fdopen(open_own(self.run_dir / "observer.log", os.O_WRONLY), "wb") as log:

@@ -72,8 +72,8 @@ class DemandFacts(Struct, frozen=True, kw_only=True):
     """How many of each there were in the window."""
     batches: int = 0
     """Training batches in the window."""
-    is_whole_job: bool = True
-    """Whether the recording ends with the job: what it does once then counts for all batches."""
+    job_batches: int | None = None
+    """Of the whole job, where the recording ends with it: what is done once counts for all."""
     start_seconds: Signal = _NOT_MEASURED
     """To start one worker, where the loader was built inside the run."""
     runnable: Signal = _NOT_MEASURED

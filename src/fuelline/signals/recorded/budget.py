@@ -142,6 +142,15 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     return taken.filter(pl.col("source_id").is_in(trainer.train_sources))
 
 
+def count_job_batches(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> int | None:
+    """Those of the window, of a job that came to its own end; tables may hold excerpts of them."""
+    if timeline.run.exit_code != 0:
+        return None
+    ends = training_batches(timeline, trainer)["end_ns"]
+    inside = int(ends.is_between(segments.start_ns, segments.end_ns).sum())
+    return round(inside / segments.kept_frac)
+
+
 _WAITS: tuple[StepPart, ...] = ("input", "epoch start")
 STALLS: tuple[StepPart, ...] = (*_WAITS, "loop")
 """Parts in which the host does nothing for the device, which may still have work queued."""

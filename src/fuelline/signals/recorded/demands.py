@@ -8,7 +8,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.signals.recorded.budget import training_batches
+from fuelline.signals.recorded.budget import count_job_batches, training_batches
 from fuelline.signals.recorded.counters import latest, process_growth, queued_growth, thread_growth
 from fuelline.signals.recorded.device_time import (
     PAUSES,
@@ -81,7 +81,7 @@ def measure_demands(
         device = _doubt_own_device(device, loop_lines, blocked_frac)
     return DemandFacts(
         batches=_in_run(taken.height, segments),
-        is_whole_job=timeline.run.exit_code == 0,
+        job_batches=count_job_batches(timeline, trainer, segments),
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
         **(_fetching(fetches) if fetches.crew is None else _preparing(fetches, batch_ns)),
         **_handing_over(timeline, trainer, segments, fetches, taken),

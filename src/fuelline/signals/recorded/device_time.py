@@ -311,7 +311,12 @@ def _by_full_queue(cycles: pl.DataFrame) -> Signal | None:
     )
     if held.height < _FEW_BACKED_UP:
         return None
-    return _reading(held["next_ns"] - held["launch_ns"], "launches that had to wait", _SYNC_ERROR)
+    lengths = held["next_ns"] - held["launch_ns"]
+    mean = float((cycles["next_ns"] - cycles["launch_ns"]).sum()) / cycles.height
+    # Each batch keeps the device as long as that: it cannot be longer than a batch lasts.
+    if _median(lengths) > (1 + 2 * _SYNC_ERROR) * mean:
+        return None
+    return _reading(lengths, "launches that had to wait", _SYNC_ERROR)
 
 
 def _by_counters(devices: list[DeviceFacts], batch_ns: float) -> Signal:

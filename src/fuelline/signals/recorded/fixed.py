@@ -15,7 +15,7 @@ import polars as pl
 from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
 from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from fuelline.schema.readings import Missing
-from fuelline.signals.recorded.budget import measure_steps
+from fuelline.signals.recorded.budget import count_job_batches, measure_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,8 @@ class FixedJob:
     workers: int
     prefetch: int | None
     effect: BeforeAfter | None
+    job_batches: int | None = None
+    """Of all settings together: who writes one of them into the script starts workers once."""
     recommended: Recommendation | None = None
     """What --fix had arrived at, where the job ended too soon after that: for want of a model."""
 
@@ -51,7 +53,7 @@ class FixedJob:
         loader = msgspec.structs.replace(
             facts.loader, num_workers=self.workers, prefetch_factor=self.prefetch
         )
-        demands = msgspec.structs.replace(facts.demands, is_whole_job=False)
+        demands = msgspec.structs.replace(facts.demands, job_batches=self.job_batches)
         return msgspec.structs.replace(facts, loader=loader, demands=demands)
 
 
@@ -99,9 +101,10 @@ def find_fixed(
             is_judged_after=is_now,
         )
     arrived = _arrived(served, changes[-1]) if settled is None else None
+    batches = count_job_batches(timeline, trainer, segments)
     if judged is None:
-        return FixedJob(segments, changes[-1].active, _depth(changes[-1]), effect, arrived)
-    return FixedJob(judged.stretch, judged.workers, judged.prefetch, effect, arrived)
+        return FixedJob(segments, changes[-1].active, _depth(changes[-1]), effect, batches, arrived)
+    return FixedJob(judged.stretch, judged.workers, judged.prefetch, effect, batches, arrived)
 
 
 def _cut(segments: StepSegments, served: FixEvent, changes: list[FixEvent]) -> list[_Held]:

@@ -59,7 +59,7 @@ def test_what_fix_found_is_what_to_write_with_what_the_model_adds(tmp_path: Path
     assert alone is not None
     assert (alone.text(), alone.is_measured) == ("DataLoader(..., num_workers=4)", True)
     assert isinstance(alone.speedup, Reading)
-    assert alone.speedup.value == 4
+    assert 2.8 < alone.speedup.value < 3.1  # the trial's own, as it is listed
     both = adopt_measured(Recommendation(settings=[STAYING], why="epochs are short"), FOUND, kept)
     assert both is not None
     assert both.text() == "DataLoader(..., num_workers=4, persistent_workers=True)"

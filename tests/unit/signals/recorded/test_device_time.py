@@ -118,6 +118,14 @@ def test_a_full_queue_lets_the_host_in_once_per_batch() -> None:
     assert told.seconds.value == pytest.approx(0.030, rel=0.05)
 
 
+def test_launches_that_are_held_up_for_longer_than_batches_last_tell_of_no_device() -> None:
+    lane = Lane()
+    for number in range(200):
+        lane.batch(0.1).gap(20.0 if number % 20 == 7 else 0.4).backward(0.2).optimizer(0.2)
+    lane.batch(0.1)
+    assert device_of(lane, blocked=0.9, queued_ns=300e6).mode == "within"
+
+
 def test_two_stalls_in_a_hundred_are_no_evidence_unless_they_are_counted() -> None:
     counted = device_of(play(30.0, sync_every=40)).seconds
     assert isinstance(counted, Reading)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -35,6 +37,16 @@ def test_the_stretch_since_the_last_change_is_judged_with_its_settings() -> None
     assert (fixed.workers, fixed.prefetch) == (4, 2)
     assert fixed.segments.start_ns >= AT_NS
     assert fixed.segments.pieces["step"].min() == 0
+
+
+def test_workers_are_started_once_for_all_batches_of_the_job() -> None:
+    timeline, trainer, segments = job()
+    ended = replace(timeline, run=msgspec.structs.replace(timeline.run, exit_code=0))
+    fixed = find_fixed(ended, trainer, segments, [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    whole = int(segments.boundaries.len())
+    assert fixed.job_batches == pytest.approx(whole, abs=1)
+    assert fixed.segments.boundaries.len() < whole
 
 
 def test_before_and_after_are_told_by_step_time_wait_and_workers() -> None:

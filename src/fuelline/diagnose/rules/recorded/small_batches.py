@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from fuelline.diagnose.evidence.split import is_message, split_input
 from fuelline.diagnose.rule import LISTED_SHARE, fact, fewer_tensors, found, speedup_if_gone
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
@@ -40,8 +42,10 @@ _HOST_BOUND = 0.8
 _PACED = 0.1
 """Of compute: the device waits for launches. It says so itself, and as much can be saved."""
 _SMALL_BATCH = 32
-_LARGER = 4.0
+_LARGER = 4
 """Times as many samples in the batch that is proposed; all of the gain if a step cost the same."""
+_STILL_SMALL = 16
+"""Samples: where a step is mostly fixed costs, fewer leave most of the gain on the table."""
 _HANDLE_BYTES = 350
 """Of a tensor in a pickled batch: torch 2.13 takes 345 bytes for a batch of one tensor."""
 _PIECES = 4
@@ -80,10 +84,10 @@ class SmallBatches:
             remedies=[
                 _larger_batch(batch),
                 *(_launch_less(fixed * compute) if fixed is not None else ()),
-                *(_hand_over_less(facts) if messages else ()),
+                *(_hand_over_less(facts, messages) if messages else ()),
             ],
-            # Nobody knows how much of the rest is fixed, so a larger batch may save more than this.
-            saved_share=None if fixed is not None else messages + compute,
+            # Nobody knows how much of the rest is fixed: each remedy has its own bound.
+            saved_share=1.0,
             confidence="medium" if _is_undivided(facts.compute) else "high",
         )
 
@@ -100,14 +104,15 @@ def _message_share(facts: Facts) -> float:
 
 
 def _larger_batch(batch: float | None) -> Remedy:
+    larger = max(_STILL_SMALL, int(_LARGER * batch)) if batch else None
     return Remedy(
-        setting=f"batch_size={int(_LARGER * batch)}" if batch else "a larger batch_size",
+        setting=f"batch_size={larger}" if larger else "a larger batch_size",
         why="more samples then share the fixed cost",
         applicability="unsafe",
         risk="training behaves differently with another batch size; scale the learning rate",
-        at_most_speedup=_LARGER,
+        at_most_speedup=larger / batch if larger and batch else float(_LARGER),
         cost="more memory on the accelerator",
-        question=WhatIf(batch_size=int(_LARGER * batch)) if batch else None,
+        question=WhatIf(batch_size=larger) if larger else None,
     )
 
 
@@ -123,10 +128,10 @@ def _launch_less(share: float) -> list[Remedy]:
     ]
 
 
-def _hand_over_less(facts: Facts) -> list[Remedy]:
+def _hand_over_less(facts: Facts, messages: float) -> list[Remedy]:
     """Where a message has the handles of several tensors."""
     several = at_least(facts.input.pickled_bytes, 2 * _HANDLE_BYTES)
-    return [fewer_tensors()] if several else []
+    return [replace(fewer_tensors(), at_most_speedup=speedup_if_gone(messages))] if several else []
 
 
 def _handing_evidence(facts: Facts, messages: float) -> list[Evidence]:
