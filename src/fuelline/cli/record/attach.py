@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.pages import add_page, check_page, say_page
@@ -18,7 +19,6 @@ from fuelline.store.runs import name_job, name_run, new_run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from fuelline.record.attach.jobs import Job
     from fuelline.record.attach.session import Session
@@ -332,17 +332,18 @@ def _print_json(jobs: Sequence[Job], waits: dict[int, float | None]) -> None:
 def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     from fuelline.record.attach.session import find_age_s  # noqa: PLC0415
     from fuelline.schema.redaction import redact_command  # noqa: PLC0415
-    from fuelline.schema.units import duration  # noqa: PLC0415
+    from fuelline.schema.units import count, duration  # noqa: PLC0415
 
+    program, *arguments = redact_command(job.root.words) or [""]
     parts = ["+".join(job.frameworks)]
     parts += [f"{len(job.trainers)} processes"] if len(job.trainers) > 1 else []
-    parts += [f"{job.workers} workers"] if job.workers else []
+    parts += [count(job.workers, "worker")] if job.workers else []
     parts += [f"slurm {job.slurm}"] if job.slurm else []
     parts += [f"container {job.container}"] if job.container else []
     return (
         str(job.root.pid),
         duration(find_age_s(job.root)),
-        clean(" ".join(redact_command(job.root.words))),
+        clean(" ".join([Path(program).name, *arguments])),
         ", ".join(parts),
         ", ".join(sorted(job.devices)) or "-",
         "-" if waited is None else f"{waited:.0%}",
