@@ -34,8 +34,6 @@ _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|^$")
 _IMPORTING = re.compile(
     r"^<frozen importlib\._bootstrap|/torch/_inductor/(codecache|compile_fx)\.py$"
 )
-    r"^<frozen importlib\._bootstrap|/torch/_inductor/(codecache|compile_fx)\.py$"
-)
 """Modules are loaded, or kernels compiled, also in the middle of the first step."""
 _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _NEXT = re.compile(r"(^|\.)__next__$")
