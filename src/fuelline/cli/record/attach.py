@@ -248,8 +248,12 @@ def _look(session: Session, options: argparse.Namespace) -> int:
     return code
 
 
-def watch_for(session: Session, seconds: float) -> None:
-    """Record for the set time; an interrupt ends it early, and it is reported as well."""
+def watch_for(session: Session, seconds: float, undo: Sequence[str] = ()) -> None:
+    """Record for the set time; an interrupt ends it early, and it is reported as well.
+
+    `undo`: commands that put back what was changed meanwhile, kept with the run for whoever finds
+    that we were killed.
+    """
     over = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: over.set())
@@ -257,6 +261,8 @@ def watch_for(session: Session, seconds: float) -> None:
     }
     progress = ProgressLine()
     session.start()
+    if undo:
+        (session.run_dir / "undo.sh").write_text("\n".join(["#!/bin/sh", *undo, ""]))
     until_s = time.monotonic() + seconds
     try:
         while (left_s := until_s - time.monotonic()) > 0 and not session.is_over:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from fuelline.record.attach.changes import Change, Neighbour, Wanted
+    from fuelline.record.attach.changes import HostChange, Neighbour, Wanted
     from fuelline.record.attach.session import Session
     from fuelline.schema.diagnosis.findings import Diagnosis
 
@@ -47,7 +47,7 @@ def offer(
 
 
 def _try(
-    changes: list[Change],
+    changes: list[HostChange],
     before: Diagnosis,
     options: argparse.Namespace,
     again: Callable[[argparse.Namespace], Session],
@@ -55,14 +55,15 @@ def _try(
     from fuelline.cli.record.attach import watch_for  # noqa: PLC0415 - it calls us
     from fuelline.pipeline import diagnose_run  # noqa: PLC0415
 
+    options.run_dir = new_run_dir("attached-applied")
+    session = again(options)
+    undo = [command for change in changes for command in change.list_commands()]
     try:
         for change in changes:
             problem = change.apply()
             if problem is not None:
                 say(f"not applied: {problem}.")
-        options.run_dir = new_run_dir("attached-applied")
-        session = again(options)
-        watch_for(session, options.seconds)
+        watch_for(session, options.seconds, undo)
         after = diagnose_run(session.run_dir)
     finally:
         for change in reversed(changes):

@@ -23,7 +23,7 @@ BUSY_SHARE = 0.1
 """Of a core: a neighbour that uses less is not worth moving."""
 
 
-class Change(Protocol):
+class HostChange(Protocol):
     """One thing that can be changed on this host, and put back."""
 
     def describe(self) -> str:
@@ -36,6 +36,10 @@ class Change(Protocol):
 
     def undo(self) -> None:
         """Put back what was there before; nothing if it was not applied."""
+        ...
+
+    def list_commands(self) -> list[str]:
+        """What a shell would put it back with, should nobody call `undo`."""
         ...
 
 
@@ -77,6 +81,16 @@ class MoveNeighbour:
         for tid in tids:
             _set_cores(tid, self._before.get(tid, usual))
         self._before = {}
+
+    def list_commands(self) -> list[str]:
+        """The affinity of each thread, as it is before."""
+        cores = os.sched_getaffinity(self._pid)
+        return [f"taskset -acp {format_cores(cores)} {self._pid}"]
+
+
+def format_cores(cores: set[int]) -> str:
+    """As taskset takes them."""
+    return ",".join(map(str, sorted(cores)))
 
 
 def _set_cores(tid: int, cores: set[int]) -> None:
@@ -125,6 +139,10 @@ class Readahead:
             self._path.write_text(self._before)
         self._before = ""
 
+    def list_commands(self) -> list[str]:
+        """The setting as it is before."""
+        return [f"echo {(find_text(str(self._path)) or '').strip()} > {self._path}"]
+
 
 class Warm:
     """Files that the job will come to are read into the page cache before it asks for them.
@@ -162,6 +180,10 @@ class Warm:
 
     def undo(self) -> None:
         """The page cache is the kernel's."""
+
+    def list_commands(self) -> list[str]:
+        """There is nothing to put back."""
+        return []
 
 
 def _read_through(path: str) -> int:
@@ -227,9 +249,9 @@ class Wanted(NamedTuple):
     neighbours: Sequence[Neighbour]
 
 
-def propose(wanted: Wanted, job_pid: int) -> list[Change]:
+def propose(wanted: Wanted, job_pid: int) -> list[HostChange]:
     """Changes that address what was found, in the order in which they would be made."""
-    changes: list[Change] = []
+    changes: list[HostChange] = []
     if wanted.lacks_cores:
         changes += _for_cores(wanted.neighbours)
     if wanted.reads_slowly and wanted.folder and _is_seen_alike(job_pid):
@@ -241,7 +263,7 @@ def propose(wanted: Wanted, job_pid: int) -> list[Change]:
     return changes
 
 
-def _for_cores(neighbours: Iterable[Neighbour]) -> list[Change]:
+def _for_cores(neighbours: Iterable[Neighbour]) -> list[HostChange]:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         return []
