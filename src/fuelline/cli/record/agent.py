@@ -53,8 +53,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "agent",
         help="watch all jobs of a node, for its administrator; a verdict for those that starve",
-        description="Find the jobs on this node, glance at each now and then, and diagnose those "
-        "that wait.",
+        description="Find the jobs on this node, and diagnose those that wait.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
