@@ -4,6 +4,7 @@ VENV := .venv
 FRAMEWORKS := .venv-frameworks
 BROWSER := .venv-browser
 TENSORFLOW := .venv-tensorflow
+WORK := .venv-work
 TOOLS := .venv-tools
 DIST := .venv-dist
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow bench dist clean
+.PHONY: demo test test-quick test-tensorflow coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow zoo-work bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -70,6 +71,9 @@ docs: $(VENV)/.dev
 zoo: $(VENV)/.dev
 	$(BIN)/python -m bench.zoo
 
+zoo-work: $(WORK)/.installed
+	$(WORK)/bin/python -m bench.zoo --work --runs 3
+
 zoo-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/python -m bench.zoo --tensorflow --runs 3
 
@@ -87,7 +91,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(WORK) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +111,11 @@ $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt re
 $(BROWSER)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-browser.txt
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/pip install -q -e . -r requirements-browser.txt
+	touch $@
+
+$(WORK)/.installed: pyproject.toml requirements-test.txt requirements-work.txt
+	$(PYTHON) -m venv $(WORK)
+	$(WORK)/bin/pip install -q -e . -r requirements-test.txt -r requirements-work.txt
 	touch $@
 
 $(TOOLS)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-tools.txt

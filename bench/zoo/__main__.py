@@ -5,6 +5,7 @@ python -m bench.zoo --check          are the faults really there? no recorder in
 python -m bench.zoo --device emu     on a device in torch (bench/emu) instead of a queue of sleeps
 python -m bench.zoo --report         the last outcomes as a section of bench/RESULTS.md
 python -m bench.zoo --tensorflow     the cases of tf.data and Keras, kept in zoo.tensorflow.json
+python -m bench.zoo --work           the cases without training steps, kept in zoo.work.json
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bench.zoo.load import LOADS, background
 from bench.zoo.outcome import Outcome
 from bench.zoo.record import run_case
 from bench.zoo.tensorflow_cases import TENSORFLOW_CASES
+from bench.zoo.work_cases import WORK_CASES
 
 if TYPE_CHECKING:
     from bench.zoo.case import Case
@@ -41,7 +43,7 @@ def main(argv: list[str] | None = None) -> dict[str, object]:
     if not options.report:
         run(options)
     told = load_outcomes(_kept_in(options))
-    if not options.only and not options.tensorflow:
+    if not options.only and not options.tensorflow and not options.work:
         report.write_report(told, options.device)
     ours = outcome.summary([o for o in told if o.tool == "fuelline"])
     print(report.confusion_table([o for o in told if o.tool == "fuelline"]))
@@ -68,7 +70,9 @@ def run(options: argparse.Namespace) -> None:
 def keep(fresh: list[Outcome], path: Path) -> None:
     """Replace the outcomes of the same case, tool and load."""
     replaced = {(o.case, o.tool, o.load) for o in fresh}
-    order = {case.name: place for place, case in enumerate([*CASES, *TENSORFLOW_CASES])}
+    order = {
+        case.name: place for place, case in enumerate([*CASES, *TENSORFLOW_CASES, *WORK_CASES])
+    }
     with my_turn(OUT / "outcomes.lock"):
         kept = [o for o in load_outcomes(path) if (o.case, o.tool, o.load) not in replaced]
         kept = sorted(
@@ -84,12 +88,13 @@ def load_outcomes(path: Path) -> list[Outcome]:
 
 
 def _kept_in(options: argparse.Namespace) -> Path:
-    kind = "tensorflow" if options.tensorflow else options.device
+    kind = "tensorflow" if options.tensorflow else "work" if options.work else options.device
     return OUT / (f"zoo.{kind}.json" if kind else "zoo.json")
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:
     names, cases = options.only, TENSORFLOW_CASES if options.tensorflow else CASES
+    cases = WORK_CASES if options.work else cases
     unknown = set(names) - {case.name for case in cases}
     if unknown:
         sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/*cases.py")
@@ -134,6 +139,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="only see that faults are real")
     parser.add_argument("--tensorflow", action="store_true", help="the cases of TensorFlow")
     parser.add_argument("--report", action="store_true", help="only write the report again")
+    parser.add_argument("--work", action="store_true", help="the cases without training steps")
     return parser.parse_args(argv)
 
 

@@ -16,6 +16,7 @@ FROZEN = {
     "IN104": "page-cache-thrash",
     "IN105": "small-files",
     "IN106": "file-lock",
+    "IN107": "slow-writes",
     "PR201": "too-few-workers",
     "PR202": "too-little-cpu",
     "PR203": "slow-function",

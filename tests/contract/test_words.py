@@ -41,7 +41,7 @@ FOREIGN = {
     "plan/check/case.py": ("fp8 kv",),  # notes of published tables
     "plan/check/training.py": ("selective recompute",),  # likewise
     "plan/roofline/torch_device.py": ("model name",),  # a key in /proc/cpuinfo
-    "record/samplers/stacks.py": ("not permitted", ": MainThread"),  # what py-spy writes
+    "record/samplers/stacks.py": ("not permitted", ": MainThread", "<frozen importlib"),  # py-spy's
     "signals/recorded/start_stages.py": ("<frozen importlib.",),  # as Python names its importer
 }
 """Words of others by the file that reads them; each is still used."""

@@ -58,15 +58,42 @@ class SlowMount:
 
     @contextlib.contextmanager
     def _served(self, data: Path, mount: Path) -> Iterator[None]:
-        delays = [str(ms) for ms in (self.read_ms, self.open_ms, self.getattr_ms)]
+        delays = [str(ms) for ms in (self.read_ms, self.open_ms, self.getattr_ms, 0.0)]
         words = [*delays, "serial" if self.serial else "parallel", str(self.attributes_s)]
-        server = ["-m", "bench.zoo.faults.slow_mount", str(data), str(mount), *words]
-        with processes.python(server) as process:
-            try:
-                _wait_for(mount, process)
-                yield
-            finally:
-                subprocess.run(["umount", "--lazy", str(mount)], check=False)
+        with _serve(data, mount, words):
+            yield
+
+
+@dataclass(frozen=True)
+class SlowOut:
+    """A mount for results on which every write takes this much longer; its folder is in ZOO_OUT."""
+
+    write_ms: float
+
+    def missing(self) -> str | None:
+        """As of a slow mount."""
+        return SlowMount().missing()
+
+    @contextlib.contextmanager
+    def plant(self, data: Path) -> Iterator[Planted]:
+        """Mount an empty folder."""
+        with (
+            tempfile.TemporaryDirectory(prefix="fuelline-zoo-") as behind,
+            tempfile.TemporaryDirectory(prefix="fuelline-zoo-") as mount,
+            _serve(Path(behind), Path(mount), ["0", "0", "0", str(self.write_ms), "parallel", "1"]),
+        ):
+            yield Planted(data, env={"ZOO_OUT": mount})
+
+
+@contextlib.contextmanager
+def _serve(data: Path, mount: Path, words: list[str]) -> Iterator[None]:
+    server = ["-m", "bench.zoo.faults.slow_mount", str(data), str(mount), *words]
+    with processes.python(server) as process:
+        try:
+            _wait_for(mount, process)
+            yield
+        finally:
+            subprocess.run(["umount", "--lazy", str(mount)], check=False)
 
 
 def _wait_for(mount: Path, server: subprocess.Popen[bytes]) -> None:

@@ -16,6 +16,7 @@ from fuelline import __version__
 from fuelline.diagnose.evidence.network import unnamed_share
 from fuelline.diagnose.evidence.own_source import is_own_source
 from fuelline.diagnose.evidence.split import split_input
+from fuelline.diagnose.evidence.stepless import speak_of_time
 from fuelline.diagnose.evidence.traces import judge
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS, RULES
@@ -61,6 +62,8 @@ def diagnose(
     facts = _explain_culprits(facts)
     foreign, unheard = _ask_plugins(facts, {rule.code for rule in RULES} | {HEALTHY_CODE})
     found = sorted([*_judge(facts), *foreign], key=_rank)
+    if facts.steps.kind == "time":
+        found = [speak_of_time(finding) for finding in found]
     findings = [
         _with_energy(_with_price(finding, price_usd_per_hour), facts.energy) for finding in found
     ]
@@ -326,6 +329,15 @@ _UNKNOWN_PARTS: dict[StepPart, str] = {
 
 
 def _healthy(facts: Facts) -> Verdict:
+    if facts.steps.kind == "time":
+        computed = facts.share_of("forward")
+        return Verdict(
+            code=HEALTHY_CODE,
+            stage="compute",
+            limit="math",
+            share_of_wall=computed,
+            sentence=f"Healthy: {percent(computed)} of the time goes to the model itself.",
+        )
     compute = value_of(facts.compute.compute_share) or 0.0
     waiting = value_of(facts.input.exposed_share) or 0.0
     hidden = (value_of(facts.input.wait_share) or 0.0) - waiting

@@ -11,6 +11,7 @@ from fuelline.ingest.ascend import Ascend
 from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
+from fuelline.ingest.kineto.execution import is_execution_trace
 from fuelline.ingest.nsight import SUFFIXES, Nsight, NsightReport, is_report
 from fuelline.ingest.outsiders import find_outsider, list_lost, list_outsiders
 from fuelline.ingest.perfetto import Perfetto
@@ -100,8 +101,8 @@ def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may show what content does not."""
     if head.startswith(LFS_MAGIC):
         return f"Fetch what it stands for: `git lfs pull --include {path.name}`."
-    if _is_execution_trace(head):
-        return "Import the profiler's trace that was recorded beside it."
+    if is_execution_trace(head):
+        return "Import it together with the profiler's trace that was recorded beside it."
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."
@@ -113,11 +114,6 @@ def _hint(path: Path, head: bytes) -> str:
     return "docs/import.md says how to make each."
 
 
-def _is_execution_trace(head: bytes) -> bool:
-    """PyTorch's and Chakra's: operators with their shapes, and no times of the device."""
-    return head.lstrip().startswith(b"{") and b'"schema"' in head and b'"nodes"' in head
-
-
 def _looks(head: bytes) -> str:
     text = head.lstrip()
     if not text:
@@ -126,7 +122,7 @@ def _looks(head: bytes) -> str:
         return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
     if head.startswith(LFS_MAGIC):
         return "is a pointer of Git LFS and not the trace itself:"
-    if _is_execution_trace(head):
+    if is_execution_trace(head):
         return "is an execution trace (operators and shapes, without times)"
     packer = _find_packer(head)
     return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"

@@ -10,7 +10,7 @@ import shutil
 import stat
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import msgspec
 from fuelline.ingest.formats import find_importer, recognise
 from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
+from fuelline.ingest.shapes_beside import add_shapes, is_beside, pair
 from fuelline.ingest.trace_run import SourceWriter, WrittenPart, part_stem
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_draft_folder, make_folder
@@ -58,9 +59,11 @@ class _Read:
 def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The files to import: those named, and of folders all that are in a format we know."""
     found: list[Path] = []
+    beside: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside, links = _list_files(path)
+            beside += [each for each in inside if is_beside(each)]
             known = [each for each in inside if find_importer(each) is not None]
             if not known:
                 hint = f" {links} links are not followed: name the files." if links else ""
@@ -70,9 +73,17 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
                 )
             found += known
         else:
-            recognise(path)
-            found.append(path)
-    return list(dict.fromkeys(found))
+            beside += _take_beside(path)
+            if path not in beside:
+                recognise(path)
+                found.append(path)
+    if not found and beside:
+        recognise(beside[0])  # which says what it is and what to import instead
+    return list(dict.fromkeys([*found, *beside]))
+
+
+def _take_beside(path: Path) -> list[Path]:
+    return [path] if is_beside(path) else []
 
 
 def _list_files(folder: Path) -> tuple[list[Path], int]:
@@ -113,7 +124,9 @@ def import_trace(
     _refuse_existing(run_dir)
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
     try:
-        results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
+        traces = [path for path in sources if not is_beside(path)]
+        results = _read_all(traces, draft, partial=partial, jobs=jobs, advance=advance)
+        results = _with_shapes(results, set(sources) - set(traces), draft, advance)
         times = [job for kind in _part(results, _name_format) for job in _split(kind)]
         groups = [job for group in times for job in _split_jobs(group)]
         if len(groups) > 1 and not splits:
@@ -129,6 +142,18 @@ def import_trace(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folders
+
+
+def _with_shapes(
+    results: list[_Read], beside: set[Path], draft: Path, advance: Callable[[int], None]
+) -> list[_Read]:
+    """The same with what execution traces tell of their operators."""
+    ranks = [(read.path, read.imported.ranks[0].rank) for read in results]
+    for path, place in pair(sorted(beside), ranks).items():
+        read = results[place]
+        imported, parts = add_shapes(path, read.imported, read.parts, draft, advance)
+        results[place] = replace(read, imported=imported, parts=parts)
+    return results
 
 
 def _refuse_existing(run_dir: Path) -> None:

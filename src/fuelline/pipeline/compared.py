@@ -28,7 +28,7 @@ from fuelline.schema.foreign import encode_json
 from fuelline.schema.units import percent
 from fuelline.signals.changes import compare_sides
 from fuelline.signals.sampling import sample_recording, sample_trace
-from fuelline.signals.traced import survey_trace
+from fuelline.signals.traced import BLINDING, survey_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +122,16 @@ def sample_run(run_dir: Path, label: str) -> RunSamples:
                 f"{label} holds no device activity, so there is no ledger. Nothing was compared. "
                 "`fuelline diagnose` shows what it holds."
             )
-        return sample_trace(survey, diagnose_survey(survey, run_dir), label)
+        diagnosis = diagnose_survey(survey, run_dir)
+        samples = sample_trace(survey, diagnosis, label)
+        lost = [each.problem for each in diagnosis.quality if each.code in BLINDING]
+        if lost and not samples.is_stepped:
+            raise InputError(
+                f"{label} lacks much of what its devices did ({lost[0]}) and has no steps, so "
+                "nothing in it can be held against another trace. Nothing was compared. Record it "
+                "again with all device activity, or with marked steps."
+            )
+        return samples
     diagnosis = diagnose_run(run_dir)
     judged = segment_judged(run_dir)
     if judged is None:

@@ -37,6 +37,7 @@ from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
 from fuelline.signals.recorded.picture import picture_run
 from fuelline.signals.recorded.start_up import measure_start_up
+from fuelline.signals.recorded.stepless import find_stepless
 from fuelline.signals.recorded.work import measure_work
 from fuelline.store.probes import find_probe
 from fuelline.timeline.device_marks import cut_by_device
@@ -102,7 +103,7 @@ def diagnose_recording(
 
 def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
     """Why there is nothing to judge; what a damaged file held is not known."""
-    damage = [spot.what for host in hosts for spot in host.blindspots if spot.code == DAMAGED]
+    damage = _list_damage(hosts)
     if not damage:
         return why_no_steps(hosts, trainer)
     return (
@@ -110,6 +111,10 @@ def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
         "what the job did. Copy the folder again from where it was recorded, or record again with "
         "`fuelline run`."
     )
+
+
+def _list_damage(hosts: list[HostView]) -> list[str]:
+    return [spot.what for host in hosts for spot in host.blindspots if spot.code == DAMAGED]
 
 
 def find_fixes(run_dir: Path) -> list[FixEvent]:
@@ -203,6 +208,8 @@ def _open_judged(run_dir: Path) -> _Judged:
     trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
     timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
     segments = cut_segments(timeline, trainer) if trainer is not None else None
+    if trainer is None and timeline.run.attached is None and not _list_damage(hosts):
+        trainer, segments = find_stepless(timeline) or (None, None)
     return _Judged(recordings, hosts, comparison, trainer, timeline, segments)
 
 
@@ -214,7 +221,9 @@ def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
 
 
 def _host_of(hosts: list[HostView], trainer: Trainer) -> int:
-    return next(number for number, host in enumerate(hosts) if trainer in host.trainers)
+    """Of a job without steps: the first."""
+    found = (number for number, host in enumerate(hosts) if trainer in host.trainers)
+    return next(found, 0)
 
 
 def _explain_lateness(judged: _Judged) -> SyncFacts:

@@ -28,8 +28,8 @@ class Trainer:
 
     pid: int
     tid: int
-    step_kind: Literal["train", "batch"]
-    """batch: no optimizer was seen, so a step is a batch."""
+    step_kind: Literal["train", "batch", "time"]
+    """batch: no optimizer was seen, so a step is a batch. time: neither, so a step is a second."""
     train_sources: tuple[int, ...]
     """Ids of the sources that feed steps; the others are validation."""
     worker_pids: tuple[int, ...]

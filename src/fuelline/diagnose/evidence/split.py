@@ -47,6 +47,8 @@ class InputSplit(Struct, frozen=True, kw_only=True):
     """Joining samples into batches, where that is most of a fetch; `prepare` is 0 then."""
     handoff: float = 0.0
     """Pickling and unpickling."""
+    write: float = 0.0
+    """Blocked in writing: of results, where nothing is trained."""
     unknown: float = 0.0
 
 
@@ -81,14 +83,31 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     if cpu is None or queued is None or read is None or metadata is None:
         return {"unknown": 1.0}
     queue, rest = _lock_queue(facts)
+    write = value_of(signals.write_share) or 0.0
+    # Files that are made are opened and closed as well.
+    write += metadata if write > read else 0.0
+    metadata = 0.0 if write > read else metadata
     storage = queue + rest * (read + metadata)
+    written = rest * write
     blocked = rest * (value_of(signals.blocked_share) or 0.0)
     prepare = rest * (cpu + queued + _at_memory_locks(facts))
-    unknown = max(0.0, 1 - storage - blocked - prepare)
+    unknown = max(0.0, 1 - storage - blocked - prepare - written)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
-        return {"read": storage, "fetch": blocked, "collate": prepare, "unknown": unknown}
-    return {"read": storage, "fetch": blocked, "prepare": prepare, "unknown": unknown}
+        return {
+            "read": storage,
+            "fetch": blocked,
+            "collate": prepare,
+            "write": written,
+            "unknown": unknown,
+        }
+    return {
+        "read": storage,
+        "fetch": blocked,
+        "prepare": prepare,
+        "write": written,
+        "unknown": unknown,
+    }
 
 
 def is_message(facts: Facts) -> bool:

@@ -135,6 +135,16 @@ def judge(
     trace: TraceSignals, findings: list[Finding], cannot_tell: Callable[[str], Verdict]
 ) -> Verdict:
     """The costliest finding, if the trace carries it; quality first."""
+    if (
+        trace.doubt
+        and not trace.kernels
+        and any(each.code == "no-device" for each in trace.quality)
+    ):
+        return cannot_tell(
+            f"{trace.doubt}. Only the host is in this trace: of a job that uses no accelerator, or "
+            "recorded without one. Record it again with the device's activity, or record the job "
+            "with `fuelline run`, which needs none."
+        )
     if trace.doubt:
         return cannot_tell(
             f"{trace.doubt}. What looks idle in this trace may have been busy. Record it again "

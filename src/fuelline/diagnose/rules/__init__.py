@@ -31,6 +31,7 @@ from fuelline.diagnose.rules.recorded.slow_copies import SlowCopies
 from fuelline.diagnose.rules.recorded.slow_function import SlowFunction
 from fuelline.diagnose.rules.recorded.slow_handoff import SlowHandoff
 from fuelline.diagnose.rules.recorded.slow_reads import SlowReads
+from fuelline.diagnose.rules.recorded.slow_writes import SlowWrites
 from fuelline.diagnose.rules.recorded.small_batches import SmallBatches
 from fuelline.diagnose.rules.recorded.small_files import SmallFiles
 from fuelline.diagnose.rules.recorded.storage_bandwidth import StorageBandwidth
@@ -69,6 +70,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SmallFiles(),
         SlowReads(),
     ),
+    (SlowWrites(),),
     (OneAtATime(), BlockedWorkers()),
     (WorkerLock(), MemoryBound(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),

@@ -374,6 +374,8 @@ _FRAME = re.compile(r"\((?P<file>[^\n]*):(?P<line>\d{1,9})\)$")
 
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<")
 
+_IMPORTER = "<frozen importlib"
+
 _Stamp = tuple[int, int, int]
 _UNREAD: _Stamp = (0, 0, 0)
 
@@ -406,14 +408,17 @@ class Sources:
     ) -> Iterator[SourceLine]:
         """The lines in these stacks that were not reported yet.
 
-        Without those of libraries, where there are many: imports run through hundreds of files.
+        Of libraries the innermost ones alone where there are many, and none of imports, which run
+        through hundreds of files.
         """
         wanted: dict[tuple[int, str], set[int]] = {}
         for sample in samples:
-            for frame in sample.frames:
+            is_import = not with_libraries and any(_IMPORTER in each for each in sample.frames)
+            for depth, frame in enumerate(sample.frames, start=1):
                 found = _FRAME.search(frame)
                 place = (found["file"], int(found["line"])) if found else ("", 0)
-                if not with_libraries and _LIBRARY.search(place[0]):
+                is_wanted = with_libraries or (depth == len(sample.frames) and not is_import)
+                if not is_wanted and _LIBRARY.search(place[0]):
                     continue
                 if place[1] and place not in self._reported and len(self._reported) < MOST_LINES:
                     self._reported.add(place)

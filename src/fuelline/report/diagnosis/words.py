@@ -17,6 +17,8 @@ PART_WORDS = {
     "sync": "synchronise",
     "undivided communication": "communication",
 }
+TIME_WORDS = {"input": "preparing data", "forward": "the model"}
+"""In a job without steps."""
 WAITING_PARTS: tuple[Part, ...] = (
     "input",
     "epoch start",

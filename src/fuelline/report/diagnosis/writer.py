@@ -24,7 +24,13 @@ from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.start_up import describe_start_up
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
-from fuelline.report.diagnosis.words import PART_WORDS, TIER_WORDS, WAITING_PARTS, title_of
+from fuelline.report.diagnosis.words import (
+    PART_WORDS,
+    TIER_WORDS,
+    TIME_WORDS,
+    WAITING_PARTS,
+    title_of,
+)
 from fuelline.report.document import (
     Bar,
     Bars,
@@ -41,6 +47,8 @@ from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.units import count, duration, number, percent, times
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fuelline.schema.diagnosis.findings import (
         BudgetPart,
         Diagnosis,
@@ -146,10 +154,12 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     window, steps = diagnosis.window, diagnosis.steps
     if window is None or not diagnosis.budget:
         return []
+    is_stepless = steps.kind == "time"
     kind = "steps" if steps.kind == "train" else "batches"
     kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
-    title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
-    if steps.mean is not None and steps.p95 is not None:
+    title = f"Where the time went: {duration(window.seconds)}"
+    title += " without steps" if is_stepless else f", {number(steps.count)} {kind}"
+    if steps.mean is not None and steps.p95 is not None and not is_stepless:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
     bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
@@ -159,7 +169,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     note = f"{before}, {duration(window.after_seconds)} after {end}."
     if diagnosis.start_up is not None and diagnosis.fixed is None:
         note = f"Not counted: {duration(window.before_seconds)} of start-up (see below), "
-        note += f"{duration(window.after_seconds)} after the last step."
+        note += (
+            f"{duration(window.after_seconds)} after {'it' if is_stepless else 'the last step'}."
+        )
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
         if diagnosis.trace.steps_from in ("profiler", "annotation"):
@@ -175,18 +187,20 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
 def _list_bars(diagnosis: Diagnosis) -> tuple[Bar, ...]:
     """One for each part that took any time."""
     # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
-    parted = 0 if diagnosis.trace is not None else diagnosis.steps.count
+    steps = diagnosis.steps
+    parted = 0 if diagnosis.trace is not None or steps.kind == "time" else steps.count
+    words = TIME_WORDS if steps.kind == "time" else PART_WORDS
     return tuple(
-        _bar(part, parted, f"budget/{place}/share")
+        _bar(part, parted, f"budget/{place}/share", words)
         for place, part in enumerate(diagnosis.budget)
         if part.share >= 0.001
     )
 
 
-def _bar(part: BudgetPart, steps: int, path: str) -> Bar:
+def _bar(part: BudgetPart, steps: int, path: str, words: Mapping[str, str]) -> Bar:
     spent = f"{duration(part.seconds / steps)} per step" if steps else duration(part.seconds)
     return Bar(
-        label=PART_WORDS.get(part.part, part.part),
+        label=words.get(part.part, part.part),
         share=part.share,
         detail=spent,
         marked=part.part in WAITING_PARTS,

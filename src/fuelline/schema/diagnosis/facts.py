@@ -127,6 +127,8 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """The same against the busy cores of the host: those of others, too, that come and go."""
     moving_share: Signal = _NOT_MEASURED
     """Of the stack samples of fetching: in lines that only move bytes, be it within a cache."""
+    write_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked in write, fsync and the like. High where results are what is slow."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):
@@ -158,6 +160,10 @@ class StorageFacts(Struct, frozen=True, kw_only=True):
     """Bytes read again after the kernel dropped them, over bytes read from the device."""
     memory_use: Signal = _NOT_MEASURED
     """Of the memory limit: in use. Near 1 the page cache is squeezed."""
+    write_bytes_per_s: Signal = _NOT_MEASURED
+    """What the job's processes wrote, to files or not."""
+    write_limit_use: Signal = _NOT_MEASURED
+    """As `limit_use`, of what the job may write."""
 
 
 class CoreFacts(Struct, frozen=True, kw_only=True):

@@ -45,10 +45,11 @@ Stage = Literal[
     "compute",
     "sync",
     "pause",
+    "write",
 ]
 """The station of the assembly line that the accelerator waits for; compute if it does not wait.
 fetch: whoever prepares samples is blocked, though not in reading: asleep, or waiting for a service
-or for another process."""
+or for another process. write: of what a job produces that trains nothing."""
 
 Limit = Literal[
     "bandwidth",
@@ -189,8 +190,9 @@ class StepStats(Struct, frozen=True, kw_only=True):
     of an imported one: from a step's start to the next."""
     p50: float | None = None
     p95: float | None = None
-    kind: Literal["train", "batch"] = "train"
-    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer."""
+    kind: Literal["train", "batch", "time"] = "train"
+    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer. time:
+    a second, in jobs with neither."""
     samples_per_s: float | None = None
 
 

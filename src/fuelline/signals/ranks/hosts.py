@@ -77,7 +77,9 @@ def count_ranks_beside(hosts: Sequence[HostView], trainer: Trainer) -> int:
 
     A launcher that starts a recorder for each task leaves several views of one machine.
     """
-    machine = next(host.run.host for host in hosts if trainer in host.trainers)
+    machine = next((host.run.host for host in hosts if trainer in host.trainers), None)
+    if machine is None:  # a job without steps has no ranks
+        return 1
     return max(1, sum(len(host.spans) for host in hosts if host.run.host == machine))
 
 

@@ -106,7 +106,7 @@ def find_feeders(
         return Feeders(trainer, loader)
     wait = asked.wait
     if asked.is_own and isinstance(wait, Reading) and wait.value > _input_frac(segments):
-        lines = _rank(asked.below, timeline.source_lines)
+        lines = rank_spots(asked.below, timeline.source_lines)
         return Feeders(
             trainer,
             _describe(loader, asked, 0, None),
@@ -115,7 +115,7 @@ def find_feeders(
             inline=_fetch_inline(timeline, trainer, segments, wait.value, lines),
             asking=asked.places,
         )
-    crew = _find_crew(timeline, trainer, segments)
+    crew = find_crew(timeline, trainer, segments)
     if crew is None:
         return Feeders(trainer, _describe(loader, asked, 0, None), wait=wait, asking=asked.places)
     stacks, stages = crew.stacks, crew.stages
@@ -128,7 +128,7 @@ def find_feeders(
     return Feeders(
         feeding,
         _describe(loader, asked, len(crew.tids or crew.pids), crew.kind),
-        lines=_rank(stacks, timeline.source_lines),
+        lines=rank_spots(stacks, timeline.source_lines),
         stages=stages,
         wait=wait,
         asking=asked.places,
@@ -170,7 +170,7 @@ class _Asked:
         total = sum(n for _, n in stacks)
         between = sum(n for frames, n in stacks if find_loop_stage(frames, texts) in _BETWEEN)
         seen = sum(n for _, _, n in found)
-        own = sum(n for frames, _, n in found if not _is_idle(frames, texts))
+        own = sum(n for frames, _, n in found if not is_idle(frames, texts))
         gap = _part_frac(segments, "forward")
         is_seen = between >= _FEW_SAMPLES or gap < _SHORT_GAP
         is_told = bool(usual or model) and total >= _FEW_SAMPLES and is_seen
@@ -243,7 +243,7 @@ def _is_waiting(frames: list[Frame]) -> bool:
     return WAITING_FILE.search(frames[-1].file) is not None
 
 
-def _is_idle(frames: list[Frame], texts: Mapping[str, str]) -> bool:
+def is_idle(frames: list[Frame], texts: Mapping[str, str]) -> bool:
     """The same, or in a function in C that does."""
     return _is_waiting(frames) or _GIVES.search(texts.get(frames[-1].place, "")) is not None
 
@@ -267,7 +267,7 @@ def _input_frac(segments: StepSegments) -> float:
 
 
 @dataclass(frozen=True)
-class _Crew:
+class Crew:
     """Threads of the trainer's process, or processes of the job, that were seen at work."""
 
     tids: tuple[int, ...]
@@ -277,7 +277,7 @@ class _Crew:
     stages: Stages
 
 
-def _find_crew(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> _Crew | None:
+def find_crew(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Crew | None:
     """Whichever are at work more; None if nobody is."""
     texts = timeline.source_lines
     steps = max(1, segments.boundaries.len() - 1)
@@ -290,12 +290,12 @@ def _find_crew(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> 
     stages = Stages(busy=most, batch_s=most * segments.wall_ns / steps / 1e9, parallel=1)
     if busy >= others:
         mine = [pair for tid in threads for pair in stacks.get(tid, [])]
-        working = [(frames, n) for frames, n in mine if not _is_idle(frames, texts)]
-        return _Crew(tuple(sorted(threads)), (), "threads", working, _sized(stages, threads))
+        working = [(frames, n) for frames, n in mine if not is_idle(frames, texts)]
+        return Crew(tuple(sorted(threads)), (), "threads", working, _sized(stages, threads))
     pids = tuple(sorted(processes))
     found = find_stacks(timeline, segments, pids)
-    working = [(frames, n) for frames, n in found if not _is_idle(frames, texts)]
-    return _Crew((), pids, "processes", working, _sized(stages, processes))
+    working = [(frames, n) for frames, n in found if not is_idle(frames, texts)]
+    return Crew((), pids, "processes", working, _sized(stages, processes))
 
 
 def _sized(stages: Stages, members: Mapping[int, float]) -> Stages:
@@ -330,7 +330,7 @@ def _threads_at_work(
         return by_state, {}
     stacks = {tid: list(find_stacks(timeline, segments, (trainer.pid,), tid=tid)) for tid in tids}
     working = {
-        tid: min(1.0, sum(n for frames, n in found if not _is_idle(frames, texts)) / taken)
+        tid: min(1.0, sum(n for frames, n in found if not is_idle(frames, texts)) / taken)
         for tid, found in stacks.items()
     }
     return {tid: share for tid, share in working.items() if share >= _AT_WORK}, stacks
@@ -370,7 +370,10 @@ def _shares_at_work(looks: pl.DataFrame) -> dict[int, float]:
     return {tid: share for tid, share in shares.items() if share >= _AT_WORK}
 
 
-def _rank(stacks: Iterable[tuple[list[Frame], int]], texts: Mapping[str, str]) -> list[HotLine]:
+def rank_spots(
+    stacks: Iterable[tuple[list[Frame], int]], texts: Mapping[str, str]
+) -> list[HotLine]:
+    """Lines of user code and their stages, the hottest first."""
     hits: Counter[SampleKey] = Counter()
     for frames, count in stacks:
         hits[find_spot(frames, texts)] += count

@@ -244,6 +244,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "blocked",
         "lock",
         "file_lock",
+        "write",
         "idle",
     ]
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
@@ -269,6 +270,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
             f"{origin}: sleep, service, another process",
         ),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "write_share": proportion(counts.get("write", 0), busy, f"{origin}: write"),
         "file_lock_share": proportion(
             int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"
         ),

@@ -30,10 +30,12 @@ from fuelline.signals.recorded.fetches import collect_fetches, fetch_table
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
 from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
 from fuelline.signals.recorded.own_code import (
+    OwnCode,
     find_own_code,
     measure_hidden_code,
     measure_queue_wait,
 )
+from fuelline.signals.recorded.stepless import find_working
 from fuelline.signals.recorded.storage import measure_storage
 from fuelline.signals.recorded.transfer import measure_hidden_copies, measure_transfer
 
@@ -57,7 +59,12 @@ def measure(
 
     `ranks_here` of them train on this rank's host.
     """
-    feeders = find_feeders(timeline, trainer, segments, _training_loader(timeline, trainer))
+    is_stepless = trainer.step_kind == "time"
+    feeders = (
+        find_working(timeline, trainer, segments)
+        if is_stepless
+        else find_feeders(timeline, trainer, segments, _training_loader(timeline, trainer))
+    )
     trainer, loader = feeders.trainer, feeders.loader
     fetch_lines = feeders.lines
     if fetch_lines is None:
@@ -102,7 +109,7 @@ def measure(
         is_estimate=is_estimate,
     )
     compute = measure_compute(timeline, trainer, segments, loop_lines, side.paced_share)
-    own = find_own_code(timeline, trainer, segments, feeders.asking)
+    own = OwnCode() if is_stepless else find_own_code(timeline, trainer, segments, feeders.asking)
     queue_wait = feeders.wait or measure_queue_wait(timeline, trainer, segments)
     budget = measure_budget(
         segments,

@@ -71,7 +71,29 @@ def measure_storage(
         others_name=others_name,
         refault_share=_refault_share(timeline, segments),
         memory_use=_memory_use(timeline, segments),
+        write_bytes_per_s=_write_rate(timeline, segments, "wchar_bytes"),
+        write_limit_use=_write_limit_use(timeline, segments),
     )
+
+
+def _write_rate(timeline: Timeline, segments: StepSegments, column: str) -> Signal:
+    written = process_growth(timeline, segments, column)
+    if written is None:
+        return Missing(reason="the kernel gave no I/O counters of the job's processes")
+    return total(written / (segments.wall_ns / 1e9), "bytes/s", f"processes.{column}")
+
+
+def _write_limit_use(timeline: Timeline, segments: StepSegments) -> Signal:
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
+    caps = [
+        caps["write_bps"]
+        for caps in (limits.io_limits if limits else {}).values()
+        if caps.get("write_bps")
+    ]
+    written = _write_rate(timeline, segments, "disk_write_bytes")
+    if not caps or isinstance(written, Missing):
+        return Missing(reason="no limit of writing is set for the job")
+    return total(written.value / min(caps), "frac", "achieved over cgroup limit")
 
 
 def _read_calls(rows: pl.DataFrame) -> Signal:

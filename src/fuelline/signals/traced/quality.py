@@ -68,6 +68,8 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
         why = (
             f"no kernel was recorded, although the host launched {host.calls}"
             if host.calls
+            else "no device activity was recorded, and no call that would have caused any"
+            if host.events
             else "no device activity was recorded"
         )
         found.append(
