@@ -70,6 +70,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "(default: off)",
     )
     parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="apply what can be changed on this host without touching the job, look again, say "
+        "what it brought, and undo it (default: only list it)",
+    )
+    parser.add_argument(
         "--tier",
         choices=("T0", "T1"),
         help="T0: thread states and counters only; T1: Python stacks as well (default: what is "
@@ -232,7 +238,22 @@ def _follow(session: Session, options: argparse.Namespace) -> int:
 
 
 def _look(session: Session, options: argparse.Namespace) -> int:
-    """Record for the set time, then report; an interrupt ends it early and reports as well."""
+    """Look, then report, and say what could be changed."""
+    watch_for(session, options.seconds)
+    code = report(session, options)
+    if not options.json and not options.markdown:
+        from fuelline.cli.record.changing import offer  # noqa: PLC0415 - loads the pipeline
+
+        offer(session, options, again=open_session)
+    return code
+
+
+def watch_for(session: Session, seconds: float, undo: Sequence[str] = ()) -> None:
+    """Record for the set time; an interrupt ends it early, and it is reported as well.
+
+    `undo`: commands that put back what was changed meanwhile, kept with the run for whoever finds
+    that we were killed.
+    """
     over = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: over.set())
@@ -240,7 +261,9 @@ def _look(session: Session, options: argparse.Namespace) -> int:
     }
     progress = ProgressLine()
     session.start()
-    until_s = time.monotonic() + options.seconds
+    if undo:
+        (session.run_dir / "undo.sh").write_text("\n".join(["#!/bin/sh", *undo, ""]))
+    until_s = time.monotonic() + seconds
     try:
         while (left_s := until_s - time.monotonic()) > 0 and not session.is_over:
             if sys.stderr.isatty():
@@ -255,7 +278,6 @@ def _look(session: Session, options: argparse.Namespace) -> int:
         session.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return report(session, options)
 
 
 def report(session: Session, options: argparse.Namespace) -> int:
