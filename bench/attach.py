@@ -31,7 +31,7 @@ from bench.zoo.record import see_planted
 
 OUT = Path(__file__).parent / "out" / "attach"
 FUELLINE = (sys.executable, "-m", "fuelline")
-BEFORE_S = 8.0
+BEFORE_S = 12.0
 """The job runs alone for so long: it loads, and its loader fills up."""
 _TORCH_JOB = Path(__file__).parent / "attach_job.py"
 

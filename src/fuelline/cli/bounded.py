@@ -3,8 +3,9 @@
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core). How much it may take is the user's word alone: nothing on the disk allows more, as
-anybody could have put it there. What is read is read in pieces, so that long runs fit as well.
+core), or twenty times once it has kept still, as that of `watch` does. How much it may take is the
+user's word alone: nothing on the disk allows more, as anybody could have put it there. What is read
+is read in pieces, so that long runs fit as well.
 
 The kernel enforces a second limit on what one process asks for (RLIMIT_DATA): on a crowded machine
 the watchdog comes late, and a bomb gets 160 MB further in that time (bench/hostile.py). Whoever
@@ -44,6 +45,10 @@ _LEAST_DATA_BYTES = 250 * 10**6
 NO_MEMORY = 70
 """How a reader ends that was refused memory; the watchdog says what that means."""
 _LOOK_SECONDS = 0.005
+_CALM_SECONDS = 0.05
+"""Between looks at one that has kept still; meanwhile the kernel's limit bounds what it takes."""
+_CALM_LOOKS = 400
+_STILL_BYTES = 1 << 20
 _CHILDREN_EVERY = 20
 _PR_SET_PDEATHSIG = 1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -136,12 +141,16 @@ class _Watchdog:
         self._give_back = give_back
         self._helpers: list[int] = []
         self._looks = 0
+        self._taken_bytes = 0
+        self._still = 0
+        """Looks since it grew."""
 
     def wait(self) -> int:
         """Until it ends, one way or another."""
         waited = {signal.SIGCHLD, *_PASSED_ON}
         while True:
-            found = signal.sigtimedwait(waited, _LOOK_SECONDS)
+            rest_s = _LOOK_SECONDS if self._still < _CALM_LOOKS else _CALM_SECONDS
+            found = signal.sigtimedwait(waited, rest_s)
             if found is not None and found.si_signo in _PASSED_ON and found.si_code != _SI_KERNEL:
                 os.kill(self._pid, found.si_signo)
             changed, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
@@ -154,11 +163,14 @@ class _Watchdog:
                 return self._end_it()
 
     def _takes_too_much(self) -> bool:
-        if self._looks % _CHILDREN_EVERY == 0:
+        if self._looks % _CHILDREN_EVERY == 0 or self._still >= _CALM_LOOKS:
             self._helpers = _find_descendants(self._pid)
         self._looks += 1
         pids = (os.getpid(), self._pid, *self._helpers)
         taken_bytes = sum(_resident_bytes(pid) for pid in pids)
+        is_still = taken_bytes <= self._taken_bytes + _STILL_BYTES
+        self._still = self._still + 1 if is_still else 0
+        self._taken_bytes = self._taken_bytes if is_still else taken_bytes
         return taken_bytes > self._limit_bytes - min(MARGIN_BYTES, self._limit_bytes // 2)
 
     def _end_it(self) -> int:

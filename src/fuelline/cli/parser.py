@@ -17,6 +17,7 @@ GROUPS = {
         "run": "record.run",
         "attach": "record.attach",
         "watch": "record.watch",
+        "agent": "record.agent",
         "import": "record.import_",
         "demo": "record.demo",
         "doctor": "record.doctor",

@@ -19,7 +19,13 @@ from fuelline.pipeline.summary import summarise
 from fuelline.schema.names import encodable
 from fuelline.schema.redaction import redact_command
 from fuelline.schema.run.recording import RunFacts
-from fuelline.signals.traced import is_scrape, measure_scrapes, measure_survey, survey_trace
+from fuelline.signals.traced import (
+    is_scrape,
+    measure_scrapes,
+    measure_survey,
+    picture_trace,
+    survey_trace,
+)
 from fuelline.signals.traced.stragglers import blame_root, measure_stragglers
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.diagnosis.picture import RunPicture
     from fuelline.signals.traced import Survey
 
 
@@ -101,6 +108,12 @@ def diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
         summary = summarise(trace.run, run_dir)
         return judge_scrapes(summary, measure_scrapes(trace), trace.facts.quality, price)
     return diagnose_survey(survey_trace(trace), run_dir, price)
+
+
+def picture_import(run_dir: Path) -> RunPicture | None:
+    """An imported trace over time, for a page; None for scrapes, which have no events."""
+    trace = load_trace(run_dir)
+    return None if is_scrape(trace) else picture_trace(survey_trace(trace))
 
 
 def diagnose_survey(survey: Survey, run_dir: Path, price: float | None = None) -> Diagnosis:

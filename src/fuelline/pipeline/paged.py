@@ -21,7 +21,7 @@ def write_run_page(
     diagnosis: Diagnosis, run_dir: Path, path: Path, *, name: str, python: str | None = None
 ) -> None:
     """The page of a run that was diagnosed; the rest as of `show_report`."""
-    drawn = Drawn() if is_trace(run_dir) else _look(run_dir, diagnosis.price_usd_per_hour)
+    drawn = _look(run_dir, diagnosis.price_usd_per_hour)
     document = write_document(diagnosis, encodable(name), python, drawn)
     write_document_page(document, path, diagnosis.title())
 
@@ -34,6 +34,10 @@ def write_document_page(document: Document, path: Path, title: str) -> None:
 
 
 def _look(run_dir: Path, price: float | None) -> Drawn:
-    from fuelline.pipeline.recorded import look_closer  # noqa: PLC0415 - imported runs need none
+    if is_trace(run_dir):
+        from fuelline.pipeline.imported import picture_import  # noqa: PLC0415 - others need none
+
+        return Drawn(picture_import(run_dir))
+    from fuelline.pipeline.recorded import look_closer  # noqa: PLC0415 - likewise
 
     return Drawn(*look_closer(run_dir, price))

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.pages import add_page, check_page, say_page
@@ -18,7 +19,6 @@ from fuelline.store.runs import name_job, name_run, new_run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from fuelline.record.attach.jobs import Job
     from fuelline.record.attach.session import Session
@@ -68,6 +68,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="store_true",
         help="show the job live until q, as `fuelline watch` does; the recording is kept "
         "(default: off)",
+    )
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="apply what can be changed on this host without touching the job, look again, say "
+        "what it brought, and undo it (default: only list it)",
     )
     parser.add_argument(
         "--tier",
@@ -232,7 +238,22 @@ def _follow(session: Session, options: argparse.Namespace) -> int:
 
 
 def _look(session: Session, options: argparse.Namespace) -> int:
-    """Record for the set time, then report; an interrupt ends it early and reports as well."""
+    """Look, then report, and say what could be changed."""
+    watch_for(session, options.seconds)
+    code = report(session, options)
+    if not options.json and not options.markdown:
+        from fuelline.cli.record.changing import offer  # noqa: PLC0415 - loads the pipeline
+
+        offer(session, options, again=open_session)
+    return code
+
+
+def watch_for(session: Session, seconds: float, undo: Sequence[str] = ()) -> None:
+    """Record for the set time; an interrupt ends it early, and it is reported as well.
+
+    `undo`: commands that put back what was changed meanwhile, kept with the run for whoever finds
+    that we were killed.
+    """
     over = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: over.set())
@@ -240,7 +261,9 @@ def _look(session: Session, options: argparse.Namespace) -> int:
     }
     progress = ProgressLine()
     session.start()
-    until_s = time.monotonic() + options.seconds
+    if undo:
+        (session.run_dir / "undo.sh").write_text("\n".join(["#!/bin/sh", *undo, ""]))
+    until_s = time.monotonic() + seconds
     try:
         while (left_s := until_s - time.monotonic()) > 0 and not session.is_over:
             if sys.stderr.isatty():
@@ -255,7 +278,6 @@ def _look(session: Session, options: argparse.Namespace) -> int:
         session.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return report(session, options)
 
 
 def report(session: Session, options: argparse.Namespace) -> int:
@@ -332,17 +354,18 @@ def _print_json(jobs: Sequence[Job], waits: dict[int, float | None]) -> None:
 def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     from fuelline.record.attach.session import find_age_s  # noqa: PLC0415
     from fuelline.schema.redaction import redact_command  # noqa: PLC0415
-    from fuelline.schema.units import duration  # noqa: PLC0415
+    from fuelline.schema.units import count, duration  # noqa: PLC0415
 
+    program, *arguments = redact_command(job.root.words) or [""]
     parts = ["+".join(job.frameworks)]
     parts += [f"{len(job.trainers)} processes"] if len(job.trainers) > 1 else []
-    parts += [f"{job.workers} workers"] if job.workers else []
+    parts += [count(job.workers, "worker")] if job.workers else []
     parts += [f"slurm {job.slurm}"] if job.slurm else []
     parts += [f"container {job.container}"] if job.container else []
     return (
         str(job.root.pid),
         duration(find_age_s(job.root)),
-        clean(" ".join(redact_command(job.root.words))),
+        clean(" ".join([Path(program).name, *arguments])),
         ", ".join(parts),
         ", ".join(sorted(job.devices)) or "-",
         "-" if waited is None else f"{waited:.0%}",

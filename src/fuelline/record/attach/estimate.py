@@ -194,6 +194,8 @@ class StepWriter:
 
     def _pause(self, part: Part, start_ns: int, length_ns: int) -> None:
         self.seconds[part] = self.seconds.get(part, 0.0) + length_ns / 1e9
+        if part == "start-up":
+            return
         if part == "epoch start":
             self._add(Kind.SOURCE_START, start_ns, length_ns, (SOURCE_ID,))
             return

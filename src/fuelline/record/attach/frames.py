@@ -25,11 +25,16 @@ Part = Literal[
     "checkpoint",
     "validation",
     "loop",
+    "start-up",
 ]
-PAUSES: tuple[Part, ...] = ("epoch start", "checkpoint", "validation")
+PAUSES: tuple[Part, ...] = ("epoch start", "checkpoint", "validation", "start-up")
 """Parts that do not belong to one step, and lie where they were seen."""
 
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|^$")
+_IMPORTING = re.compile(
+    r"^<frozen importlib\._bootstrap|/torch/_inductor/(codecache|compile_fx)\.py$"
+)
+"""Modules are loaded, or kernels compiled, also in the middle of the first step."""
 _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _NEXT = re.compile(r"(^|\.)__next__$")
 _ENDING = re.compile(r"(^|\.)(_shutdown_workers|__del__)$")
@@ -92,6 +97,8 @@ def is_own(frame: StackFrame) -> bool:
 
 def find_part(stack: Stack, texts: Mapping[tuple[str, int], str]) -> Part:
     """What the loop is in; `texts` has the source of lines that are known."""
+    if any(_IMPORTING.search(frame.file) for frame in stack[1:]):
+        return "start-up"
     for frame in stack:
         part = _part_of_frame(frame)
         if part is not None:

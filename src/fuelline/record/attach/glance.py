@@ -1,5 +1,6 @@
 """A second's look at several jobs at once, for a list of them: T0 only, 1 ms of CPU each."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 
@@ -15,10 +16,16 @@ _LOOKS = 25
 _APART_S = 0.04
 
 
-def glance(jobs: Iterable[Job], wait: Callable[[float], object]) -> dict[int, float | None]:
+def glance(
+    jobs: Iterable[Job],
+    wait: Callable[[float], object],
+    looks: int = _LOOKS,
+    apart_s: float = _APART_S,
+) -> dict[int, float | None]:
     """By the root of each job: share of looks in which its first trainer waited at a pipe.
 
-    None where the kernel does not show it. `wait` sleeps so many seconds.
+    None where the kernel does not show it. `wait` sleeps so many seconds; how long is drawn at
+    random around `apart_s`, so that a job with a beat does not hide in it.
     """
     resolver = Resolver(Descriptors(Places(), MountTable()))
     watched: dict[int, Process] = {}
@@ -31,7 +38,7 @@ def glance(jobs: Iterable[Job], wait: Callable[[float], object]) -> dict[int, fl
         watched[job.root.pid] = process
     hits = dict.fromkeys(watched, 0)
     seen = dict.fromkeys(watched, 0)
-    for _ in range(_LOOKS):
+    for _ in range(looks):
         for root, process in watched.items():
             thread = process.threads.get(process.pid)
             try:
@@ -42,7 +49,7 @@ def glance(jobs: Iterable[Job], wait: Callable[[float], object]) -> dict[int, fl
                 state = resolver.explain(process, thread, line, time.monotonic_ns())[0]
                 seen[root] += 1
                 hits[root] += state == "pipe"
-        wait(_APART_S)
+        wait(apart_s * (0.5 + os.urandom(1)[0] / 256))
     for process in watched.values():
         process.close()
     return {

@@ -39,7 +39,7 @@ from fuelline.record.attach.frames import (
     most_common,
     parse_frame,
 )
-from fuelline.record.attach.pieces import PieceRecorder, StackPiece
+from fuelline.record.attach.pieces import MOST_CORE_SHARE, PieceRecorder, StackPiece
 from fuelline.record.attach.processes import (
     find_device_files,
     find_variables,
@@ -69,6 +69,7 @@ WORKER_BUDGET = 0.02
 """Of a core, for stacks of workers."""
 KEPT_LOOKS_NS = 120 * S
 _FEW_BATCHES = 5
+_LONG_START_NS = S // 10
 FEEDER = "QueueFeederThread"
 _FEED_FILE = "/multiprocessing/queues.py"
 _FETCH_FILE = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
@@ -102,6 +103,21 @@ class TrainerView:
         self.is_described = False
         self.activity = Activity()
         self.problems: list[str] = []
+
+    def skip_start_up(self) -> None:
+        """What lies before the end of a long start-up is not training: it is not laid out."""
+        starting = [
+            each
+            for each in self.spans
+            if each.part == "start-up" and each.end_ns - each.start_ns >= _LONG_START_NS
+        ]
+        if starting and starting[-1].end_ns > self.laid_ns:
+            after = [each.at_ns for each in self.looks if each.at_ns >= starting[-1].end_ns]
+            self.laid_ns = after[0] if after else starting[-1].end_ns
+
+    def first_look(self, from_ns: int) -> Look | None:
+        """The first look from a moment on."""
+        return next((each for each in self.looks if each.at_ns >= from_ns), None)
 
     def find_look(self, at_ns: int) -> Look | None:
         """The look of this moment; all trainers are looked at in one turn."""
@@ -272,7 +288,8 @@ class AttachedObserver(Observer):
         rate = max(LEAST_RATE, RATE // max(1, len(pids)))
         for pid in pids:
             if pid not in self._recorders:
-                self._recorders[pid] = PieceRecorder(self._binary, pid, rate)
+                share = MOST_CORE_SHARE / len(pids)
+                self._recorders[pid] = PieceRecorder(self._binary, pid, rate, share)
                 self._sources.meet(pid)
                 self._recorders[pid].start(FIRST_PIECE_S)
             else:
@@ -301,6 +318,7 @@ class AttachedObserver(Observer):
         spans = [span for span, _ in trainer.find_spans(piece, self._texts)]
         known = trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
         trainer.spans += with_epoch_starts(close_gaps(spans, known))
+        trainer.skip_start_up()
         trainer.steps.has_input |= any(span.part in ("input", "epoch start") for span in spans)
         self._settle(trainer, piece.end_ns)
         self._lay(trainer, piece.end_ns)
@@ -382,7 +400,8 @@ class AttachedObserver(Observer):
                 spool.flush()
 
     def _lay_together(self, group: list[TrainerView], until_ns: int) -> None:
-        before = [each.find_look(each.laid_ns) for each in group]
+        begin_ns = max(each.laid_ns for each in group)
+        before = [each.first_look(begin_ns) for each in group]
         moments = [look.at_ns for look in group[0].looks if look.at_ns <= until_ns]
         for at_ns in moments:
             after = [each.find_look(at_ns) for each in group]

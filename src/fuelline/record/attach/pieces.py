@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuelline.record.attach.frames import Stack, StackFrame
+from fuelline.record.samplers.procfs import find_text, list_numbers
 from fuelline.schema.memory import make_memory
 
 _THREAD = re.compile(r"^thread \((?P<tid>\w+)\)(?:: (?P<name>.*))?$", re.DOTALL)
@@ -47,15 +48,25 @@ class StackPiece:
     threads: dict[int, list[StackStretch]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     """What Python calls the threads."""
+    tids: dict[int, int] = field(default_factory=dict)
+    """Native ids in the process's own container to ours."""
     problem: str = ""
     """What py-spy said instead."""
+
+
+MOST_CORE_SHARE = 0.06
+"""Of py-spy for all trainers together: a process with hundreds of Python threads costs 25 ms a
+sample (200 of them), and gets fewer samples instead."""
+LEAST_RATE = 5
 
 
 class PieceRecorder:
     """One py-spy process at a time for one process of the job."""
 
-    def __init__(self, binary: str, pid: int, rate: int) -> None:
-        self._binary, self._pid, self._rate = binary, pid, rate
+    def __init__(self, binary: str, pid: int, rate: int, core_share: float) -> None:
+        self._binary, self._pid, self.rate = binary, pid, rate
+        self._core_share = core_share
+        self._tids: dict[int, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._output_fd = self._errors_fd = -1
         self._start_ns = 0
@@ -74,7 +85,7 @@ class PieceRecorder:
         self._until_ns = self._start_ns + int((seconds + _OVERDUE_S) * 1e9)
         self._process = subprocess.Popen(
             [self._binary, "record", "--nonblocking", "--pid", str(self._pid), "--rate",
-             str(self._rate), "--duration", str(seconds), *shape,
+             str(self.rate), "--duration", str(seconds), *shape,
              "--output", f"/proc/self/fd/{self._output_fd}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -88,9 +99,11 @@ class PieceRecorder:
 
     def take(self, *, at_once: bool = False) -> StackPiece | None:
         """The piece, once it is done; `at_once` ends it now, and it has what was seen so far."""
-        process = self._process
+        process, spent_ns = self._process, children_cpu_ns()
         if process is None:
             return None
+        # A thread that has ended since is known by the numbers of before.
+        self._tids |= find_tids(self._pid)
         if at_once and process.poll() is None:
             process.send_signal(signal.SIGINT)
             try:
@@ -103,9 +116,10 @@ class PieceRecorder:
                 process.kill()
             return None
         self._process = None
+        self._slow_down(children_cpu_ns() - spent_ns)
         output, errors = _drain(self._output_fd), _drain(self._errors_fd)
         now_ns = time.monotonic_ns()
-        piece = StackPiece(self._pid, self._start_ns, now_ns)
+        piece = StackPiece(self._pid, self._start_ns, now_ns, tids=self._tids)
         try:
             read_piece(json.loads(output) if output else [], piece)
         except (ValueError, KeyError, TypeError) as error:
@@ -113,6 +127,32 @@ class PieceRecorder:
         if not piece.threads and not piece.problem:
             piece.problem = errors.strip().replace("\n", " ")[:300] or "it saw no Python thread"
         return piece
+
+    def _slow_down(self, cpu_ns: int) -> None:
+        """Take fewer samples if those of the last piece cost more than their share of a core."""
+        used = cpu_ns / max(1, time.monotonic_ns() - self._start_ns)
+        if used > self._core_share:
+            self.rate = max(LEAST_RATE, int(self.rate * self._core_share / used))
+
+
+def find_tids(pid: int) -> dict[int, int]:
+    """From the numbers that threads have in their own container to ours; empty if they are alike.
+
+    `NSpid:  4711  12` in a thread's status: the outermost number first.
+    """
+    found: dict[int, int] = {}
+    try:
+        tids = list_numbers(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for tid in tids:
+        text = find_text(f"/proc/{pid}/task/{tid}/status") or ""
+        line = next((each for each in text.splitlines() if each.startswith("NSpid:")), "")
+        numbers = line.split()[1:]
+        if len(numbers) < 2:
+            return {}
+        found[int(numbers[-1])] = tid
+    return found
 
 
 def _drain(fd: int) -> str:
@@ -133,7 +173,7 @@ def read_piece(events: list[dict[str, Any]], piece: StackPiece) -> None:
         key, at_ns = event["tid"], piece.start_ns + event["ts"] * 1000
         found = _THREAD.match(event["name"]) if not event["args"].get("filename") else None
         if found is not None:
-            tid = _native(found, piece.pid)
+            tid = _native(found, piece)
             if event["ph"] == "B" and tid:
                 tids[key] = tid
                 piece.names[tid] = found["name"] or ""
@@ -157,10 +197,10 @@ def read_piece(events: list[dict[str, Any]], piece: StackPiece) -> None:
         piece.start_ns, piece.end_ns = min(starts), max(ends)
 
 
-def _native(found: re.Match[str], pid: int) -> int:
+def _native(found: re.Match[str], piece: StackPiece) -> int:
     if found["tid"].isdigit():
-        return int(found["tid"])
-    return pid if found["name"] == "MainThread" else 0
+        return piece.tids.get(int(found["tid"]), 0 if piece.tids else int(found["tid"]))
+    return piece.pid if found["name"] == "MainThread" else 0
 
 
 def children_cpu_ns() -> int:

@@ -433,7 +433,7 @@ class Sources:
 
     def _read_file(self, file: str, pid: int) -> list[bytes]:
         folder, scripts = self._homes.get(pid, ("", frozenset()))
-        if not folder and file[:1] != "/":
+        if (not folder and file[:1] != "/") or not _shares_mounts(pid):
             return []
         path = os.path.realpath(os.path.join(folder, file))  # noqa: PTH118
         is_source = file.endswith(".py") and path.endswith(".py")
@@ -443,6 +443,15 @@ class Sources:
         if self._stamps.setdefault(path, stamp) != stamp:
             return []  # edited since: its lines are no longer those that run
         return content.splitlines()
+
+
+def _shares_mounts(pid: int) -> bool:
+    """Whether a path means the same file to a process as to us: not in another container."""
+    try:
+        its, ours = (os.readlink(f"/proc/{each}/ns/mnt") for each in (pid, "self"))  # noqa: PTH115
+    except OSError:  # it has ended, as a job may whose stacks are read last
+        return True
+    return its == ours
 
 
 def _read(path: str) -> tuple[_Stamp | None, bytes]:

@@ -173,6 +173,8 @@ def tell_story(picture: RunPicture | None) -> list[Block]:
     waiting = frozenset(str(part) for part in WAITING_PARTS)
     story = Story(picture, words, waiting, _tabulate(picture))
     notes = []
+    if picture.which:
+        notes.append(Statement(f"The columns are {picture.per}s of device {picture.which}."))
     if picture.kept_frac < 1:
         share = percent(picture.kept_frac)
         notes.append(Statement(f"Excerpts of the run, {share} of its time, one after the other."))
@@ -204,6 +206,9 @@ _WORDS = {
     "free": "free on the host",
     "read": "read",
     "written": "written",
+    "computing": "computing",
+    "communicating": "communicating",
+    "copying": "copying",
     "received": "received",
     "sent": "sent",
     "epoch": "epoch begins",
@@ -224,7 +229,7 @@ def _tabulate(picture: RunPicture) -> Table:
         if row:
             at = duration(picture.start_s + starts[first] / 1e6)
             rows.append((at, *row))
-    header = ("from", "steps", "mean", "longest", "waiting", "most of it")
+    header = ("from", f"{picture.per}s", "mean", "longest", "waiting", "most of it")
     return Table(header, tuple(rows))
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from fuelline.schema.parts import StepPart  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.parts import Part  # noqa: TC001 - msgspec resolves it at run time
 
 MomentKind = Literal["epoch", "checkpoint", "validation", "fix", "throttled"]
 LaneName = Literal["workers", "device", "cores", "memory", "storage", "network"]
@@ -23,7 +23,7 @@ class StepLevel(Struct, frozen=True, kw_only=True):
     """In the bucket; 0 for what comes after the last step."""
     length_us: list[int]
     """From the bucket's beginning to that of the next."""
-    parts_us: dict[StepPart, list[int]]
+    parts_us: dict[Part, list[int]]
     """What its steps spent on each part, together."""
     least_us: list[int]
     """Its shortest step; likewise the next three."""
@@ -53,6 +53,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     """The series are shares of one whole, which is 1; else they are lines."""
     most: float | None = None
     """What there is of it; None if that is not known."""
+    which: str = ""
+    """Which of several of its kind; empty if there is one."""
 
 
 class RunPicture(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,10 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     """More than can be shown."""
     judged: tuple[float, float] | None = None
     """From when to when the verdict speaks of, if that is not all of it."""
+    per: Literal["step", "slice"] = "step"
+    """What buckets hold: steps, or where none are marked equal slices of the time."""
+    which: str = ""
+    """Of several devices: the one whose time the buckets show."""
     kept_frac: float = 1.0
     """Of the run's time that is shown, where only excerpts of it were kept: they follow each other
     without a gap."""

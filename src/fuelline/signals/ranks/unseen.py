@@ -102,6 +102,11 @@ def why_no_steps(hosts: Sequence[HostView], trainer: Trainer | None) -> str:
     """Why there is nothing to judge."""
     if trainer is not None:
         return "fewer than two steps were seen. Record a longer stretch of training."
+    if any(host.run.attached for host in hosts):
+        return (
+            "no two steps were seen while the job was looked at: it had not begun to train, had "
+            "ended, or a step takes longer than that. Attach for longer (--seconds), or later."
+        )
     if not any(host.processes for host in hosts):
         return (
             "no process of the job loaded PyTorch, TensorFlow or JAX with the hooks in place. A "

@@ -1,8 +1,4 @@
-"""Segments and samples in, a picture over time out: aggregated here, so that a page stays small.
-
-No bucket loses its extremes: its shortest, middle and longest step come along. A job of 36,000
-steps becomes 4,096 buckets and coarser levels of them, whatever its length.
-"""
+"""Segments and samples in, a picture over time out: aggregated, so that a page stays small."""
 
 from __future__ import annotations
 
@@ -11,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.diagnosis.picture import Moment, RunPicture, StepLevel
+from fuelline.schema.diagnosis.picture import Moment, RunPicture
 from fuelline.schema.parts import STEP_PARTS
+from fuelline.signals.levels import find_levels
 from fuelline.signals.recorded.lanes import find_throttled, list_lanes
 
 if TYPE_CHECKING:
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-MOST_BUCKETS = 4096
-"""Of the finest level: two for each pixel of a wide screen, in 350 kB (bench/page_size.py)."""
-COARSER = 4
-_FEWEST = 256
-"""A level with fewer buckets needs none above it."""
 MOST_BINS = 720
 """Of a lane, at most one a second, as the observer samples."""
 MOST_MOMENTS = 200
@@ -65,7 +57,7 @@ def picture_run(
     return RunPicture(
         start_s=(segments.start_ns - origin_ns) / 1e9,
         seconds=seconds,
-        levels=_levels(_by_step(segments, _corrections(judged, budget))),
+        levels=find_levels(_by_step(segments, _corrections(judged, budget)), STEP_PARTS),
         bin_s=seconds / bins,
         lanes=list_lanes(timeline, trainer, segments, bins),
         moments=shown,
@@ -148,47 +140,6 @@ def _by_step(segments: StepSegments, moved: list[tuple[StepPart, StepPart, float
         has = pl.col(target) if target in steps.columns else pl.lit(0)
         steps = steps.with_columns((has + given).alias(target), (pl.col(source) - given))
     return steps
-
-
-def _levels(steps: pl.DataFrame) -> list[StepLevel]:
-    """What follows the last step is a bucket of its own, with no step in it."""
-    each = math.ceil(steps.height / MOST_BUCKETS)
-    rounded = steps.with_columns((pl.exclude("step", "is_step") + 500) // 1000)
-    levels = [_level(rounded, each)]
-    while len(levels[-1].steps) > _FEWEST:
-        each *= COARSER
-        levels.append(_level(rounded, each))
-    return levels
-
-
-def _level(steps: pl.DataFrame, each: int) -> StepLevel:
-    parts = [part for part in STEP_PARTS if part in steps.columns and steps[part].sum()]
-    length = pl.col("length_ns").filter("is_step")
-    bucket = pl.when("is_step").then(pl.int_range(pl.len()) // each).otherwise(pl.len())
-    rows = (
-        steps.with_columns(bucket=bucket)
-        .group_by("bucket", maintain_order=True)
-        .agg(
-            pl.col("is_step").sum().cast(pl.Int64).alias("steps"),
-            pl.col("length_ns").sum().alias("length"),
-            length.min().fill_null(0).cast(pl.Int64).alias("least"),
-            length.median().fill_null(0).round().cast(pl.Int64).alias("median"),
-            length.quantile(0.95, "linear").fill_null(0).round().cast(pl.Int64).alias("p95"),
-            length.max().fill_null(0).cast(pl.Int64).alias("most"),
-            *(pl.col(part).sum().alias(f"part {part}") for part in parts),
-        )
-        .filter(pl.col("length") > 0)
-    )
-    columns = {name: rows[name].to_list() for name in rows.columns}
-    return StepLevel(
-        steps=columns["steps"],
-        length_us=columns["length"],
-        parts_us={part: columns[f"part {part}"] for part in parts},
-        least_us=columns["least"],
-        median_us=columns["median"],
-        p95_us=columns["p95"],
-        most_us=columns["most"],
-    )
 
 
 def _moments(segments: StepSegments, origin_ns: int) -> list[Moment]:

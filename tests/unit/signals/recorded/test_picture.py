@@ -5,6 +5,7 @@ import pytest
 from fuelline.schema.diagnosis.fixes import FixEvent
 from fuelline.schema.diagnosis.picture import RunPicture
 from fuelline.schema.wire import Kind, PauseKind, Phase
+from fuelline.signals import levels
 from fuelline.signals.recorded import picture as pictures
 from fuelline.signals.recorded.picture import picture_run
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
@@ -46,8 +47,8 @@ def test_the_parts_of_all_buckets_are_the_budget() -> None:
 def test_many_steps_become_few_buckets_that_keep_the_longest_and_the_shortest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pictures, "MOST_BUCKETS", 64)
-    monkeypatch.setattr(pictures, "_FEWEST", 16)
+    monkeypatch.setattr(levels, "MOST_BUCKETS", 64)
+    monkeypatch.setattr(levels, "_FEWEST", 16)
     picture = picture_of(steps(1000, slow=777))
     assert len(picture.levels) > 1
     for level in picture.levels:

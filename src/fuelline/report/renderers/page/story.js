@@ -212,8 +212,8 @@ class Story {
     }
     const whole = Object.values(sums).reduce((sum, value) => sum + value, 0) || 1;
     const lead = this.selected ? "Selected" : "Shown";
-    const mean = steps ? `, mean ${duration(length / steps / 1e6)}, longest ${duration(longest / 1e6)}` : "";
-    const title = `${lead}: ${duration(level.starts[first])} to ${duration(level.starts[last + 1])}, ${count(steps, "step")}${mean}`;
+    const mean = steps && this.picture.per === "step" ? `, mean ${duration(length / steps / 1e6)}, longest ${duration(longest / 1e6)}` : "";
+    const title = `${lead}: ${duration(level.starts[first])} to ${duration(level.starts[last + 1])}, ${count(steps, this.picture.per)}${mean}`;
     const order = this.parts.filter((part) => sums[part] / whole >= 0.001);
     const entries = order.map((part) => {
       const share = make("data", { textContent: percent(sums[part] / whole) });
@@ -407,7 +407,7 @@ class Story {
     pen.textAlign = "left";
     let x = LEFT + 2;
     const write = (words, colour) => { pen.fillStyle = colour; pen.fillText(words, x, y - 10); x += pen.measureText(words).width + 6; };
-    write(this.words[lane.name] ?? lane.name, this.theme.ink);
+    write(`${this.words[lane.name] ?? lane.name} ${lane.which}`.trim(), this.theme.ink);
     names.forEach((name, number) => {
       pen.fillStyle = colours[number % colours.length];
       const dashed = !lane.is_stacked && number;
@@ -462,7 +462,7 @@ class Story {
     const level = this.level, at = this.bucket(level, this.cursor), steps = level.steps[at];
     const lines = [];
     if (steps) {
-      lines.push([steps > 1 ? "mean step" : "step", duration(level.length_us[at] / steps / 1e6)]);
+      lines.push([`${steps > 1 ? "mean " : ""}${this.picture.per}`, duration(level.length_us[at] / steps / 1e6)]);
       if (steps > 1) lines.push(["shortest to longest", `${duration(level.least_us[at] / 1e6)} to ${duration(level.most_us[at] / 1e6)}`]);
       const parts = this.parts.filter((part) => level.parts_us[part][at] / level.length_us[at] > 0.005);
       for (const part of parts) lines.push([this.words[part] ?? part, duration(level.parts_us[part][at] / steps / 1e6)]);
@@ -470,9 +470,9 @@ class Story {
     const bin = Math.floor((this.cursor - this.start) / this.picture.bin_s);
     for (const lane of this.picture.lanes) {
       const known = Object.entries(lane.series).filter(([, values]) => values[bin] !== null && values[bin] !== undefined);
-      if (known.length) lines.push([this.words[lane.name] ?? lane.name, known.map(([name, values]) => `${laneWords[lane.unit](values[bin])} ${this.words[name] ?? name}`).join(", ")]);
+      if (known.length) lines.push([`${this.words[lane.name] ?? lane.name} ${lane.which}`.trim(), known.map(([name, values]) => `${laneWords[lane.unit](values[bin])} ${this.words[name] ?? name}`).join(", ")]);
     }
-    const title = `${duration(this.cursor)}${steps > 1 ? `, ${count(steps, "step")}` : ""}`;
+    const title = `${duration(this.cursor)}${steps > 1 ? `, ${count(steps, this.picture.per)}` : ""}`;
     const list = make("dl", {}, ...lines.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })]));
     this.hint.replaceChildren(make("b", { textContent: title }), list);
     this.hint.hidden = false;
