@@ -52,6 +52,7 @@ _STARTING = (
 )
 _FEW_SAMPLES = 20
 _MOSTLY = 0.5
+_ONLY = 0.95
 _MODELS = re.compile(
     r"/(onnxruntime|tensorrt|ctranslate2|llama_cpp|vllm|sglang|openvino|paddle|mxnet|mlx|jax|flax|"
     r"sklearn|xgboost|lightgbm|catboost|faiss|cupy|thinc)/"
@@ -66,7 +67,7 @@ _LIBRARY_MAPS = re.compile(r"/datasets/(arrow_dataset|iterable_dataset|dataset_d
 def find_stepless(timeline: Timeline) -> tuple[Trainer, StepSegments] | None:
     """The process that does the work, or waits for those who do, and its seconds.
 
-    None if there are too few, or nobody could look into it.
+    None if there are too few, if nobody could look into it, or if it did nothing but sleep.
     """
     pid = _find_main(timeline)
     if pid is None:
@@ -108,7 +109,24 @@ def find_stepless(timeline: Timeline) -> tuple[Trainer, StepSegments] | None:
         kept_frac=timeline.kept_frac,
         pieces=pieces,
     )
-    return trainer, segments
+    return (trainer, segments) if _is_at_work(timeline, trainer, segments) else None
+
+
+def _is_at_work(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> bool:
+    """Whether looks at it show more than one thread asleep, which may wait for anything."""
+    texts = timeline.source_lines
+    stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
+    if sum(n for _, n in stacks) < _FEW_SAMPLES:
+        return False
+    states = _list_states(timeline, trainer, segments, ())
+    slept = int(states.filter(pl.col("state") == "sleep")["count"].sum())
+    return slept < _ONLY * int(states["count"].sum()) or any(
+        _is_map(frames) or computes_model(frames, texts) for frames, _ in stacks
+    )
+
+
+def _is_map(frames: list[Frame]) -> bool:
+    return any(_LIBRARY_MAPS.search(frame.file) for frame in frames)
 
 
 def _find_main(timeline: Timeline) -> int | None:
@@ -148,8 +166,6 @@ def find_working(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
     mine = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
     seen = sum(n for _, n in mine)
     idle = sum(n for frames, n in mine if _waits(frames, texts))
-    if seen < _FEW_SAMPLES:
-        return Feeders(trainer, None)
     crew = find_crew(timeline, trainer, segments) if idle >= _MOSTLY * seen else None
     stacks = mine if crew is None else crew.stacks
     total = sum(n for _, n in stacks)
@@ -165,10 +181,9 @@ def find_working(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
         looks=int(states["count"].sum()),
         cpu_part=_cpu_part(timeline, trainer, segments, members),
     )
-    is_map = any(_LIBRARY_MAPS.search(frame.file) for frames, _ in stacks for frame in frames)
     name = next((frames[0].function for frames, _ in work), None)
     loader = LoaderFacts(
-        loader="Dataset.map" if is_map else name,
+        loader="Dataset.map" if any(_is_map(frames) for frames, _ in stacks) else name,
         framework=PYTHON_SOURCE,
         num_workers=len(members),
         context=None if crew is None else crew.kind,
