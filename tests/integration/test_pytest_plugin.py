@@ -62,8 +62,9 @@ def test_checks_pass_fail_and_refuse_with_words_and_numbers(tmp_path: Path) -> N
     assert cases["test_fed"].find("failure") is None
     assert 0.5 <= float(found(cases["test_fed"])) <= 1
     message = cases["test_starved"].find("failure").get("message")
-    assert "less than 90 %" in message
-    assert "waiting" in message
+    share, verdict = message.splitlines()[:2]
+    assert "less than 90 %" in share
+    assert "waiting" in verdict or "Cannot tell" in verdict  # few looks, on a busy machine
     assert cases["test_pace"].find("failure") is None  # passed, or skipped as one that cannot tell
     assert "neither a folder nor a recorded run" in cases["test_no_such_run"].find("failure").get(
         "message"

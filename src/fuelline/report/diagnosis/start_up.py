@@ -41,7 +41,7 @@ def describe_start_up(diagnosis: Diagnosis) -> list[Block]:
     if start_up.named_frac < _FULLY_NAMED:
         title += f", {percent(start_up.named_frac)} of it named"
     bars = tuple(
-        _bar(part, start_up, f"start_up/parts/{place}/seconds")
+        _bar(part, start_up, f"start_up/parts/{place}/share")
         for place, part in enumerate(start_up.parts)
         if part.seconds >= _SHOWN * start_up.seconds
     )
@@ -63,7 +63,7 @@ def _bar(part: StartUpPart, start_up: StartLedger, path: str) -> Bar:
             detail += f" {duration(named.seconds)}"
     return Bar(
         label=_word(part),
-        share=part.seconds / start_up.seconds,
+        share=part.share,
         detail=detail,
         marked=part.part == "unnamed",
         path=path,

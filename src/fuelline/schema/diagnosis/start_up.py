@@ -74,6 +74,8 @@ class StartUpPart(Struct, frozen=True, kw_only=True):
     fstype: str | None = None
     shorten: list[Shortening] = field(default_factory=list)
     """Empty for parts that are not worth it."""
+    share: float = 0.0
+    """Of start-up, 0 to 1."""
 
 
 class StartLedger(Struct, frozen=True, kw_only=True):

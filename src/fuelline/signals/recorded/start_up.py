@@ -295,7 +295,7 @@ def _add_up(
     return StartLedger(
         seconds=whole_ns / 1e9,
         parts=[
-            _describe(timeline, part, spent[part], details[part], blocked[part])
+            _describe(timeline, part, spent, details[part], blocked[part])
             for part in START_PARTS
             if spent[part] > 0
         ],
@@ -305,16 +305,18 @@ def _add_up(
 def _describe(
     timeline: Timeline,
     part: StartPart,
-    spent_ns: int,
+    spent: Counter[StartPart],
     details: Counter[tuple[str, str | None]],
     blocked: Counter[int],
 ) -> StartUpPart:
     place = blocked.most_common(1)[0][0] if blocked else 0
     found = timeline.table("places").filter(pl.col("id") == place).head(1).to_dicts()
     where = found[0] if found and place else {}
+    spent_ns = spent[part]
     return StartUpPart(
         part=part,
         seconds=spent_ns / 1e9,
+        share=spent_ns / spent.total(),
         details=[
             StartDetail(
                 name=name,
