@@ -52,7 +52,10 @@ _STARTING = (
 )
 _FEW_SAMPLES = 20
 _MOSTLY = 0.5
-_ONLY = 0.95
+_RARELY = 0.05
+_IDLE_STATES = ("sleep", "lock", "pipe", "other")
+_LISTENING = r"^tcp6? .*:0$"
+"""A socket without a peer: a server that nobody asks."""
 _MODELS = re.compile(
     r"/(onnxruntime|tensorrt|ctranslate2|llama_cpp|vllm|sglang|openvino|paddle|mxnet|mlx|jax|flax|"
     r"sklearn|xgboost|lightgbm|catboost|faiss|cupy|thinc)/"
@@ -67,7 +70,7 @@ _LIBRARY_MAPS = re.compile(r"/datasets/(arrow_dataset|iterable_dataset|dataset_d
 def find_stepless(timeline: Timeline) -> tuple[Trainer, StepSegments] | None:
     """The process that does the work, or waits for those who do, and its seconds.
 
-    None if there are too few, if nobody could look into it, or if it did nothing but sleep.
+    None if there are too few, if nobody could look into it, or if nobody was at work.
     """
     pid = _find_main(timeline)
     if pid is None:
@@ -113,16 +116,24 @@ def find_stepless(timeline: Timeline) -> tuple[Trainer, StepSegments] | None:
 
 
 def _is_at_work(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> bool:
-    """Whether looks at it show more than one thread asleep, which may wait for anything."""
+    """Whether more is seen than threads that sleep, or wait to be asked: that prepares nothing."""
     texts = timeline.source_lines
     stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
     if sum(n for _, n in stacks) < _FEW_SAMPLES:
         return False
-    states = _list_states(timeline, trainer, segments, ())
-    slept = int(states.filter(pl.col("state") == "sleep")["count"].sum())
-    return slept < _ONLY * int(states["count"].sum()) or any(
-        _is_map(frames) or computes_model(frames, texts) for frames, _ in stacks
+    if any(_is_map(frames) or computes_model(frames, texts) for frames, _ in stacks):
+        return True
+    looks = timeline.table("states").filter(
+        pl.col("window_ns").is_between(segments.start_ns, segments.end_ns)
     )
+    places = timeline.table("places")
+    unasked = places.filter(pl.col("path").str.contains(_LISTENING))["id"]
+    is_idle = pl.col("state").is_in(_IDLE_STATES) | pl.col("place").is_in(unasked.implode())
+    worked = looks.filter(~is_idle)["count"].sum()
+    if worked > _RARELY * max(1, int(looks.filter(pl.col("tid") == trainer.tid)["count"].sum())):
+        return True
+    crew = find_crew(timeline, trainer, segments)
+    return crew is not None and bool(crew.stacks)
 
 
 def _is_map(frames: list[Frame]) -> bool:
