@@ -406,9 +406,10 @@ def _fixed_share(facts: Facts, batch_s: float) -> tuple[float | None, float]:
     """
     demands = facts.demands
     paced = (value_of(demands.device_seconds) or 0.0) > _PACED * batch_s
-    fixed = value_of(facts.compute.fixed_share) if paced else None
-    if fixed is not None:
-        return fixed, _FIXED_ERROR
+    fixed = facts.compute.fixed_share
+    if paced and isinstance(fixed, Reading):
+        reach = 0.0 if fixed.low is None else fixed.value - fixed.low
+        return fixed.value, max(_FIXED_ERROR, reach)
     floor = value_of(facts.compute.dispatch_share) if demands.device_mode == "within" else None
     if floor is None:
         return None, 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.facts import ComputeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.student import DEVIATIONS
 from fuelline.signals.recorded.budget import device_wait_frac, step_table, training_batches
 from fuelline.signals.recorded.counters import thread_growth, usual
 from fuelline.signals.recorded.stack_samples import find_stacks
@@ -34,6 +36,8 @@ _SMALLER = 0.75
 _FEW_SMALLER = 2
 _USUALLY = 0.5
 """A median of the loop's time below this much of its mean: a few loops are much longer."""
+_NORMAL_MAD = 1.4826
+"""Standard deviations in a median absolute deviation."""
 _LARGE_WAIT = 0.2
 """Of compute: with less waiting for the device the host's own steps show nearly all of it."""
 
@@ -221,7 +225,8 @@ def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame, waiting: float) -> 
     """Intercept of compute time over batch size, as a share of a usual step's compute time.
 
     Uses medians of the usual and of the smaller steps (the last batch of an epoch), because a
-    least squares line would follow the few slow steps that every job has.
+    least squares line would follow the few slow steps that every job has. The interval is that of
+    their difference, by what usual steps differ by: two smaller ones on a busy machine tell little.
     """
     joined = steps.join(batches, on="step")
     usual_size = joined["samples"].median() if joined.height else None
@@ -239,7 +244,18 @@ def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame, waiting: float) -> 
     time_usual = _median(usual["compute_ns"])
     per_sample = (time_usual - time_small) / (usual_size - size_small)
     share = min(1.0, max(0.0, 1 - per_sample * usual_size / time_usual))
-    return Reading(value=share, unit="frac", count=smaller.height, origin="compute over batch size")
+    spread = _NORMAL_MAD * _median((usual["compute_ns"] - time_usual).abs()) / time_usual
+    few = 1 / smaller.height + 1 / usual.height
+    half = DEVIATIONS[90] * spread * math.sqrt(few) / (1 - size_small / usual_size)
+    return Reading(
+        value=share,
+        unit="frac",
+        low=max(0.0, share - half),
+        high=min(1.0, share + half),
+        level=90,
+        count=smaller.height,
+        origin="compute over batch size",
+    )
 
 
 def _median(series: pl.Series) -> float:

@@ -39,6 +39,21 @@ def test_the_fixed_share_does_not_follow_a_few_slow_steps() -> None:
     assert compute_of(lane).fixed_share.value == pytest.approx(0.5, abs=0.05)
 
 
+def test_two_smaller_batches_among_steps_that_differ_widely_tell_nothing() -> None:
+    lane = Lane()
+    for number in range(60):
+        samples = 8 if number % 30 == 29 else 32
+        lane.batch(2, samples=samples).gap(1).backward((90, 190, 320)[number % 3]).optimizer(1)
+    share = compute_of(lane).fixed_share
+    assert share.value == 1
+    assert share.low == 0
+
+
+def test_steps_that_are_alike_make_the_fixed_share_sure() -> None:
+    share = compute_of(epochs(16, 1)).fixed_share
+    assert share.low == pytest.approx(0.5, abs=0.02)
+
+
 def test_equal_batches_give_no_fixed_share() -> None:
     assert isinstance(compute_of(epochs(16, 1, last=16)).fixed_share, Missing)
 

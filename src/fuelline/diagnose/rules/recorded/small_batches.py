@@ -13,6 +13,8 @@ message's time: workers idle meanwhile, or the trainer opens the message.
 Thresholds: fixed cost of at least half of the step, because then twice the batch gives a third more
 samples per second. Sizes are compared only up to 32 samples per step: beyond that a constant cost
 is more likely the model's own (weights to read, a long sequence) than too small a batch.
+Where the steps of a busy machine differ so much that less than a quarter may be fixed, sizes tell
+nothing.
 Known problem: a device that is never behind the host may compute nearly all the time; without its
 driver's utilisation that cannot be told, and the loss is an upper bound. Where all batches have the
 same size and operators do not explain the step, it is not known whether the step itself would take
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Finding
 
 _MOSTLY_FIXED = 0.5
+_SURELY_FIXED = 0.25
+"""The low end of the interval: below it twice the batch may give hardly more samples."""
 _HOST_BOUND = 0.8
 _PACED = 0.1
 """Of compute: the device waits for launches. It says so itself, and as much can be saved."""
@@ -196,9 +200,10 @@ def _fixed_share(compute: ComputeFacts) -> float | None:
         paced = min(1.0, compute.paced_share.value / spent) if spent > 0 else 0.0
         return paced if paced >= _PACED else None
     batch = _samples_of_a_pass(compute)
-    fixed = value_of(compute.fixed_share)
-    if fixed is not None and batch is not None and batch <= _SMALL_BATCH:
-        return fixed if fixed >= _MOSTLY_FIXED else None
+    fixed = compute.fixed_share
+    if isinstance(fixed, Reading) and batch is not None and batch <= _SMALL_BATCH:
+        is_sure = fixed.low is None or fixed.low >= _SURELY_FIXED
+        return fixed.value if fixed.value >= _MOSTLY_FIXED and is_sure else None
     if at_least(compute.dispatch_share, _MOSTLY_FIXED) and at_least(
         compute.host_cpu_share, _HOST_BOUND
     ):
