@@ -234,6 +234,17 @@ def test_old_recordings_without_start_times_have_no_ledger() -> None:
             ),
             "process group",
         ),
+        # An optimizer imports the compiler; what that registers for itself compiles nothing.
+        (
+            (
+                "<module> (/job/train.py:3)",
+                f"__init__ ({SITE}/torch/optim/adam.py:9)",
+                "_find_and_load (<frozen importlib._bootstrap>:1176)",
+                f"<module> ({SITE}/torch/_inductor/lowering.py:9)",
+                f"register_lowering ({SITE}/torch/_inductor/lowering.py:90)",
+            ),
+            "imports",
+        ),
         # A library's main program has no line of the user's.
         ((f"main ({SITE}/docling/cli/main.py:3)",), "code"),
     ],
