@@ -10,7 +10,7 @@ import pytest
 from fuelline.diagnose.start_up import shorten_start_up
 from fuelline.schema.run.recording import ProcessFacts
 from fuelline.schema.wire import Kind
-from fuelline.signals.recorded.stack_samples import parse_frames
+from fuelline.signals.recorded.fetching.stack_samples import parse_frames
 from fuelline.signals.recorded.start_stages import name_stack
 from fuelline.signals.recorded.start_up import measure_start_up
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline
