@@ -122,8 +122,8 @@ def parse_duration(text: str, name: str, low_s: float = 1e-6, high_s: float = 1e
         value = math.nan
     if not low_s <= value <= high_s:
         raise UsageError(
-            f"{name} '{text}' is not a time between {duration(low_s)} and {duration(high_s)}. Write "
-            "500ms, 2s, 3h or 30d."
+            f"{name} '{text}' is not a time between {duration(low_s)} and {duration(high_s)}. "
+            "Write 500ms, 2s, 3h or 30d."
         )
     return value
 

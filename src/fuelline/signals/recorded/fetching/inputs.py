@@ -13,7 +13,6 @@ from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, tra
 from fuelline.signals.recorded.counters import list_rates
 from fuelline.signals.recorded.fetching.fetches import (
     BLOCKED_STATES,
-    BUSY_STATES,
     STORAGE_STATES,
     fetch_table,
     fit_elasticity,
@@ -88,7 +87,7 @@ def measure_input(
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
-        fetchers=fetches.at_a_time(*BUSY_STATES),
+        fetchers=fetches.in_progress(),
         fetch_seconds=_fetch_seconds(fetches),
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
