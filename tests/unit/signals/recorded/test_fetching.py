@@ -5,7 +5,7 @@ import pytest
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.run.samples import Limits
 from fuelline.schema.wire import Kind, Phase
-from fuelline.signals.recorded.fetches import fetch_table
+from fuelline.signals.recorded.fetching.fetches import fetch_table
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 WORKER = 200

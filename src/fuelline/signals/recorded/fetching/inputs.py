@@ -11,7 +11,7 @@ from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
 from fuelline.signals.recorded.counters import list_rates
-from fuelline.signals.recorded.fetches import (
+from fuelline.signals.recorded.fetching.fetches import (
     BLOCKED_STATES,
     BUSY_STATES,
     STORAGE_STATES,
@@ -25,7 +25,7 @@ from fuelline.timeline import events
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
-    from fuelline.signals.recorded.fetches import Fetches
+    from fuelline.signals.recorded.fetching.fetches import Fetches
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
