@@ -235,6 +235,8 @@ class LateRank(Struct, frozen=True, kw_only=True):
     part: StepPart | IdleCause | Activity | Literal[""] = ""
     """Recorded: the part of its budget that is longer than the others'. Imported: what its device
     does while they wait. Empty if it is not known."""
+    remedies: list[Remedy] = field(default_factory=list)
+    """Of its own cause, as for a job that is this rank alone: no gain is predicted for all."""
 
 
 class JitterForecast(Struct, frozen=True, kw_only=True):
