@@ -87,7 +87,7 @@ class PageMaker:
         return list_answer(found[0]) if found else None
 
     @staticmethod
-    async def _start(words: Sequence[str], stdout: int) -> asyncio.subprocess.Process:
+    async def _start(words: list[str], stdout: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *own_python("fuelline.cli.serve.making", words),
             stdin=asyncio.subprocess.DEVNULL,

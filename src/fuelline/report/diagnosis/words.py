@@ -53,11 +53,9 @@ def label_of(verdict: Verdict, findings: list[Finding]) -> str:
 
 def title_of(finding: Finding) -> str:
     """`PR201 too few workers`, because a code alone explains nothing."""
-    words = (_UPPER.get(word, word) for word in finding.name.split("-"))
-    return f"{finding.code} {' '.join(words)}"
+    return f"{finding.code} {finding.title}"
 
 
-_UPPER = {"cpu": "CPU", "gpu": "GPU"}
 _COMMANDS = ("blockdev", "fuelline", "nvidia-smi", "python")
 
 
