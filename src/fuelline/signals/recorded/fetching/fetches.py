@@ -121,7 +121,8 @@ def collect_fetches(
     workers = _busy_workers(trainer, rows)
     crew = rows["tid"].unique() if trainer.crew_tids else rows["tid"].clear()
     if workers:
-        fetching = states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+        tids = list(trainer.worker_tids) or workers
+        fetching = states.filter(pl.col("pid").is_in(workers) & pl.col("tid").is_in(tids))
     elif crew.len():
         mine = (pl.col("pid") == trainer.pid) & pl.col("tid").is_in(crew.implode())
         fetching = states.filter(mine)
