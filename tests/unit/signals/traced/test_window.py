@@ -54,7 +54,7 @@ def test_a_marked_step_begins_with_what_its_host_does_before_the_first_kernel() 
     measured = measure(prepare())
     assert measured.facts.window.seconds == pytest.approx(0.101)
     assert parts(measured)["useful compute"] == pytest.approx(40 / 101, abs=0.001)
-    assert parts(measured)["launch-bound"] == pytest.approx(60 / 101, abs=0.001)
+    assert parts(measured)["data wait"] == pytest.approx(60 / 101, abs=0.001)
     (ledger,) = measured.answer.ledgers
     assert ledger.wall_ns == 41 * MS * 1000
 
@@ -299,7 +299,8 @@ def test_stretches_without_marks_that_recur_are_a_pattern() -> None:
         rank.kernel(number * 50 * MS, number * 50 * MS + 10, called=number * 50 * MS - 10)
     trace = signals(rank)
     assert value_of(trace.once_share) == 0.0
-    assert value_of(trace.launch_share) == pytest.approx(1, abs=0.01)
+    assert value_of(trace.host_code_share) == pytest.approx(1, abs=0.01)
+    assert value_of(trace.launch_share) == pytest.approx(0, abs=0.01)
 
 
 def test_long_stretches_without_any_event_are_no_launching() -> None:
