@@ -52,7 +52,9 @@ def _meaning(diagnosis: Diagnosis) -> str:
         longer = _longer(diagnosis)
         if longer is not None:
             recorded = max(device.seconds for device in diagnosis.devices)
-            whole = f"the {duration(longer)} that the steps took; from each device's first event to "
+            whole = (
+                f"the {duration(longer)} that the steps took; from each device's first event to "
+            )
             whole += f"its last it is {duration(recorded)}"
     return f"Shares of {whole}. {_MEANING}"
 

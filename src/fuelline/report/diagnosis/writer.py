@@ -178,7 +178,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
         if many:
             note = "All devices together, each from its first event to its last."
         if diagnosis.trace.steps_from in ("profiler", "annotation"):
-            whole = "from the first marked step to the end of the last."
+            is_marked = diagnosis.trace.steps_from == "profiler"
+            what = "marked step" if is_marked else "annotation that repeats"
+            whole = f"from the first {what} to the end of the last."
             note = f"All devices together, {whole}" if many else f"F{whole[1:]}"
             if max(window.before_seconds, window.after_seconds) >= _LEAST_CUT * window.seconds:
                 note += (

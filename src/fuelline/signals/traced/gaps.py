@@ -120,8 +120,7 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
     pieces = pl.concat(found)
     is_marked = beside.steps.marked_ns is not None
-    if not is_marked or beside.steps.spans.height >= _RECURS:
-        pieces = _tell_one_off(pieces, gaps, ("allocator",), "start-up")
+    pieces = _tell_one_off(pieces, gaps, ("allocator",), "start-up")
     if not is_marked:
         pieces = _tell_one_off(pieces, gaps, _HAPPENS, "one-off")
     return Gaps(pieces.with_columns(_USUAL_PART.alias("part")), gaps)

@@ -252,6 +252,12 @@ def _of_clocks(matched: TracedCollectives) -> list[Quality]:
     ]
 
 
+_ORIGINS = {
+    "annotation": "an annotation that repeats",
+    "periodicity": "what repeats on the device",
+}
+
+
 def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
     if not any(lane.events.height for lane in lanes):
         return []
@@ -275,7 +281,7 @@ def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
         return [
             Quality(
                 code="inferred-steps",
-                problem=f"no step is marked; they were inferred from {steps.origin}",
+                problem=f"no step is marked; they were inferred from {_ORIGINS[steps.origin]}",
                 forbids="exact step times",
             )
         ]

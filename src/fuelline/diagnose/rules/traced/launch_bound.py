@@ -85,8 +85,12 @@ _NAMELESS: Mapping[IdleCause, str] = {
 """Causes without an event that they lie under."""
 
 
+_LEAST_BETWEEN = 0.005
+"""Below this it says nothing."""
+
+
 def _between(trace: TraceSignals) -> list[Evidence]:
     between = value_of(trace.between_steps_share)
-    if not between:
+    if not between or between < _LEAST_BETWEEN:
         return []
     return [Evidence(what=f"{percent(between)} of the time is spent in Python between steps")]
