@@ -73,6 +73,8 @@ class Governor:
     wanted: int = 0
     """Workers that would keep up and that cores and memory have room for, when last starved; may be
     more than were started, which the next epoch can change."""
+    noun: str = "worker"
+    """What there is more or less of."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
 
@@ -184,7 +186,9 @@ class Governor:
         return SettingChange(target, window, self._why_more(look, busy))
 
     def _why_more(self, look: Observation, busy: float) -> str:
-        whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        whose = f"its {self.noun} was"
+        if self.active > 1:
+            whose = f"its {self.active} {self.noun}s were"
         waited = f"training waited {round(100 * look.starved)} % of the time"
         if busy >= BUSY:
             return f"{waited} and {whose} busy"
@@ -193,11 +197,11 @@ class Governor:
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
         fewer = math.ceil(self.limits.cores)
-        self.blocked_by = "no core is free for another worker"
+        self.blocked_by = f"no core is free for another {self.noun}"
         if (fewer, self.window) in self._failed:
             return None
         share = round(100 * (look.queued or 0.0))
-        why = f"{self.active} workers waited {share} % of their time for a core"
+        why = f"{self.active} {self.noun}s waited {share} % of their time for a core"
         return SettingChange(fewer, self.window, why)
 
     def _needed(self, look: Observation) -> int:
@@ -215,10 +219,10 @@ class Governor:
     def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
             wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
-            return f"no more than {self.limits.most} workers were started{wanted}"
+            return f"no more than {self.limits.most} {self.noun}s were started{wanted}"
         if look.room <= self.active:
-            return "memory has no room for another worker"
-        return "no core is free for another worker"
+            return f"memory has no room for another {self.noun}"
+        return f"no core is free for another {self.noun}"
 
     def _window_for(self, active: int, look: Observation) -> int:
         depth = self.limits.base_window / self.limits.base
@@ -248,7 +252,7 @@ class Governor:
         self._idle = 0
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
-        return SettingChange(active, window, "workers stood idle", is_trial=False)
+        return SettingChange(active, window, f"{self.noun}s stood idle", is_trial=False)
 
 
 def _judge_trial(trial: RunningTrial) -> Verdict | None:
