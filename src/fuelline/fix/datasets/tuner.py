@@ -21,7 +21,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from fuelline.fix.datasets import seam
-from fuelline.fix.elastic.governor import BUSY, NOT_THE_LIMIT, Governor
+from fuelline.fix.elastic.governor import BUSY, Governor
 from fuelline.fix.elastic.observation import Observation, SettingChange, TurnLimits
 from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_free_memory
 
@@ -296,8 +296,6 @@ class DatasetTuner:
 
     def _tell_blocked(self) -> None:
         why = self.governor.blocked_by
-        if why == NOT_THE_LIMIT:
-            why = "the size of its pool is not the limit"
         if why != self._told:
             self._told = why
             self._journal.write("blocked", loader=self._number, why=why)
