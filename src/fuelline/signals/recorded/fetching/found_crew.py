@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.wire import Phase
-from fuelline.signals.recorded.crews import Stages
-from fuelline.signals.recorded.stack_samples import WAITING_FILE, find_stacks
+from fuelline.signals.recorded.fetching.crews import Stages
+from fuelline.signals.recorded.fetching.stack_samples import WAITING_FILE, find_stacks
 from fuelline.timeline.events import learning_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer

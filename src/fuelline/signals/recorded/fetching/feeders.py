@@ -25,10 +25,20 @@ import polars as pl
 from fuelline.schema.readings import Reading
 from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
 from fuelline.signals.recorded.counters import thread_growth
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
-from fuelline.signals.recorded.found_crew import find_crew, is_idle, is_waiting, look_at_threads
-from fuelline.signals.recorded.hotspots import find_spot
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.fetches import (
+    STORAGE_STATES,
+    Fetches,
+    fetch_table,
+    share_of,
+)
+from fuelline.signals.recorded.fetching.found_crew import (
+    find_crew,
+    is_idle,
+    is_waiting,
+    look_at_threads,
+)
+from fuelline.signals.recorded.fetching.hotspots import find_spot
+from fuelline.signals.recorded.fetching.stack_samples import (
     comes_before,
     find_backward,
     find_loop_stage,
@@ -44,8 +54,8 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.schema.readings import Signal
-    from fuelline.signals.recorded.crews import Stages
-    from fuelline.signals.recorded.stack_samples import Frame, SampleKey
+    from fuelline.signals.recorded.fetching.crews import Stages
+    from fuelline.signals.recorded.fetching.stack_samples import Frame, SampleKey
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
