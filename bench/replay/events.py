@@ -145,13 +145,13 @@ def read_job(trace: Trace, rank: int) -> Job:
 def _repeat(job: Job, own: list[_Span], last: Call) -> Job:
     """The same trace again and again, as a job of such steps would have been recorded.
 
-    A repetition begins where its step is marked, or with the first call, and lasts until host and
-    device are done with it (the profiler's own end is not the job's); the last one ends with its
-    step, so that whole repetitions are judged.
+    A repetition begins where its step is marked, or with the first call, and lasts as long as the
+    ledger can tell: until calls and device are done. The last one ends with its step, so that whole
+    repetitions are judged.
     """
-    marked = [span for span in own if span.name.startswith(_PROFILED)]
-    first_ns = min(each.start_ns for each in (*marked, *job.calls))
-    done_ns = max(each.end_ns for each in (*marked, *job.calls, *job.works))
+    marked = [span.start_ns for span in own if span.name.startswith(_PROFILED)]
+    first_ns = min(*marked[:1], *(call.start_ns for call in job.calls))
+    done_ns = max(max(call.end_ns for call in job.calls), max(work.end_ns for work in job.works))
     shifts = [number * (done_ns - first_ns) for number in range(_REPEATS)]
     calls = [
         replace(call, start_ns=call.start_ns + shift_ns, end_ns=call.end_ns + shift_ns)
