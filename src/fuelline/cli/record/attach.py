@@ -15,7 +15,7 @@ from fuelline.cli.record.run import add_no_command, add_price
 from fuelline.cli.saying import ProgressLine, say
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.names import clean
-from fuelline.store.runs import name_job, name_run, new_run_dir
+from fuelline.store.runs import name_run, new_run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +161,7 @@ def open_session(options: argparse.Namespace) -> Session:
     tier = options.tier or tier
     visited = _find_visited(job, judged, tier) if options.hooks else []
     tier = "T2" if options.hooks else tier
-    run_dir = options.run_dir or new_run_dir(name_job(list(job.root.words)) or "attached")
+    run_dir = options.run_dir or new_run_dir(job.name)
     if run_dir.exists():
         raise UsageError(
             f"{run_dir} already exists. Nothing was attached to, so that nothing is overwritten. "
@@ -230,6 +230,7 @@ def find_job(word: str) -> Job:
             for job in jobs
             if job.container and len(word) >= 6 and word.startswith(job.container[: len(word)])
         ]
+        found = found or [job for job in jobs if job.name == word]
         found = found or [job for job in jobs if any(word in each for each in job.root.words)]
     if not found:
         raise InputError(
@@ -388,7 +389,8 @@ def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     from fuelline.schema.redaction import redact_command  # noqa: PLC0415
     from fuelline.schema.units import count, duration  # noqa: PLC0415
 
-    program, *arguments = redact_command(job.root.words) or [""]
+    words = redact_command(job.root.words)
+    of_script = (at + 1 for at, word in enumerate(words) if Path(word).stem == job.name)
     parts = ["+".join(job.frameworks)]
     parts += [f"{len(job.trainers)} processes"] if len(job.trainers) > 1 else []
     parts += [count(job.workers, "worker")] if job.workers else []
@@ -397,7 +399,7 @@ def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     return (
         str(job.root.pid),
         duration(find_age_s(job.root)),
-        clean(" ".join([Path(program).name, *arguments])),
+        clean(" ".join([job.name, *words[next(of_script, 1) :]])),
         ", ".join(parts),
         ", ".join(sorted(job.devices)) or "-",
         "-" if waited is None else f"{waited:.0%}",

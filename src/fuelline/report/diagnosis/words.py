@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
+
+from fuelline.report.document import Code
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Finding, Verdict
@@ -50,7 +53,22 @@ def label_of(verdict: Verdict, findings: list[Finding]) -> str:
 
 def title_of(finding: Finding) -> str:
     """`PR201 too few workers`, because a code alone explains nothing."""
-    return f"{finding.code} {finding.name.replace('-', ' ')}"
+    return f"{finding.code} {finding.title}"
+
+
+_COMMANDS = ("blockdev", "fuelline", "nvidia-smi", "python")
+
+
+def as_code(setting: str) -> str:
+    """Code if it can be pasted as it stands: Python, or a command. Else advice in words."""
+    first, _, rest = setting.partition(" ")
+    if first in _COMMANDS:
+        return setting if ", " in rest or "; " in rest else Code(setting)
+    try:
+        ast.parse(setting)
+    except SyntaxError:
+        return setting
+    return Code(setting)
 
 
 TIER_WORDS = {

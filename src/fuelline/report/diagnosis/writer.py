@@ -29,6 +29,7 @@ from fuelline.report.diagnosis.words import (
     TIER_WORDS,
     TIME_WORDS,
     WAITING_PARTS,
+    as_code,
     title_of,
 )
 from fuelline.report.document import (
@@ -232,7 +233,7 @@ def _may_fix(diagnosis: Diagnosis) -> bool:
 
 def _remedies(finding: Finding, *, may_fix: bool) -> list[Block]:
     items = tuple(
-        Item(Code(remedy.setting), tuple(_remedy_details(remedy)))
+        Item(as_code(remedy.setting), tuple(_remedy_details(remedy)))
         for remedy in finding.remedies
         if may_fix or not remedy.by_fix
     )
@@ -282,7 +283,7 @@ def _also_found(findings: list[Finding]) -> list[Block]:
     items = tuple(
         Item(
             f"{title_of(finding)}: {finding.sentence}",
-            (Code(finding.remedies[0].setting),) if finding.remedies else (),
+            (as_code(finding.remedies[0].setting),) if finding.remedies else (),
         )
         for finding in findings
     )
@@ -374,7 +375,7 @@ def describe_fixes(
     is_drawn: bool = False,
 ) -> list[Block]:
     """A point for each loader and each setting left alone; settings alone without --fix."""
-    left = tuple(Item(Code(each.setting), tuple(_setting_details(each))) for each in settings)
+    left = tuple(Item(as_code(each.setting), tuple(_setting_details(each))) for each in settings)
     if not fixes:
         return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]

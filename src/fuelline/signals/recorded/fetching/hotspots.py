@@ -16,11 +16,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fuelline.schema.readings import Missing, Signal
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.stack_samples import (
     SampleKey,
     comes_before,
+    find_backward,
     find_loop_stage,
-    find_most_common,
     find_stacks,
     find_user_line,
     rank_lines,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fuelline.schema.diagnosis.facts import Encoding, HotLine
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
@@ -124,7 +124,7 @@ def find_loop_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments
     """
     hits: Counter[SampleKey] = Counter()
     stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
-    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    backward = find_backward(stacks, timeline, trainer.pid)
     for frames, count in stacks:
         spot, stage = find_user_line(frames), find_loop_stage(frames, timeline.source_lines)
         if stage == "forward" and comes_before(frames, backward) is False:

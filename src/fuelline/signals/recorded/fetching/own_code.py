@@ -24,10 +24,11 @@ import polars as pl
 from msgspec import structs
 
 from fuelline.schema.readings import Missing, Reading, value_of
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.stack_samples import (
     WAITING_FILE,
     SampleKey,
     comes_before,
+    find_backward,
     find_loop_stage,
     find_most_common,
     find_stacks,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import BudgetPart
     from fuelline.schema.parts import StepPart
     from fuelline.schema.readings import Signal
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
@@ -121,7 +122,7 @@ def find_own_code(
         and not any(frame.place in asking for frame in frames)
     ]
     model = find_most_common(stacks, "forward", timeline.source_lines)
-    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    backward = find_backward(stacks, timeline, trainer.pid)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
     shares = _shares_while_sampled(timeline, trainer, segments)
     elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)
