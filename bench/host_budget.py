@@ -154,9 +154,10 @@ def _section(hosts: list[dict[str, Any]], jobs: dict[str, float]) -> str:
 
 `python -m bench host_budget`, {results.machine()}. An emulated host: work sleeps while it holds one
 of its cores, and the loader's clocks are those of these cores. Milliseconds a step, ranks wait for
-each other after each. Settled: the last {LAST_S} s of {WHOLE_S:.0f} s of each part of a run; medians
-of {ROUNDS} runs, in which all columns run at the same time. Under --fix every rank starts with one
-worker. Best static: the best split of workers of a grid. Bar: {100 * BAR:.0f} % of its rate.
+each other after each. Settled: the last {LAST_S} s of {WHOLE_S:.0f} s of each part of a run, as
+medians of {ROUNDS} runs, in which all columns run at the same time. Under --fix every rank starts
+with one worker. Best static: the best split of workers of a grid.
+Bar: {100 * BAR:.0f} % of its rate.
 
 | ranks | best static | shared budget | each by itself | shared | by itself |
 | --- | --- | --- | --- | --- | --- |

@@ -41,9 +41,9 @@ class _Pending(msgspec.Struct, frozen=True):
     batch_id: str = ""
 
 
-def add_row(run_dir: Path, store: str) -> str:
+def add_row(run_dir: Path, store: str, batch_id: str = "") -> str:
     """Put a run into the store, and say where; RefusedError if that fails."""
-    run = summarise_run(run_dir)
+    run = summarise_run(run_dir, batch_id)
     place = place_of(run)
     try:
         put(store, place, encode_row(run))
