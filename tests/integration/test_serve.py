@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -101,7 +102,12 @@ def test_a_job_that_goes_on_is_followed_until_its_end(home: Home) -> None:
 
 def test_the_answer_over_many_runs_has_a_page(tmp_path: Path) -> None:
     home, store = Home(tmp_path), tmp_path / "fleet"
-    assert home.command("run", "--quiet", "--store", str(store), "true").wait(120) == 0
+    assert (
+        home.command(
+            "run", "--quiet", "--store", str(store), "true", stdout=subprocess.DEVNULL
+        ).wait(120)
+        == 0
+    )
     with served(home, "--store", str(store)) as address:
         client = Client(address)
         assert 'href="/fleet"' in client.ask("/")[2]

@@ -90,9 +90,20 @@ class RunServer:
         run_id, shape = request.path_params["run_id"], request.query_params.get("as", "page")
         if shape == "tracks" and self._shelf.find(run_id) is not None:
             return HTMLResponse(draw_tracks(run_id))
+        if shape == "whatif":
+            return await self._ask(run_id, request)
         if shape == "file":
             return await self._show("export", [run_id], f"{run_id}.json.gz")
         return await self._show("diagnose", [run_id])
+
+    async def _ask(self, run_id: str, request: Request) -> Response:
+        """The model's answer for the page's sliders."""
+        path = self._shelf.find(run_id)
+        turned = {name: value for name, value in request.query_params.items() if name != "as"}
+        answer = None if path is None else await self._maker.ask(path, turned)
+        if answer is None:
+            return Response("null", 422, media_type="application/json")
+        return Response(encode_json(answer, is_indented=False), media_type="application/json")
 
     async def compare(self, request: Request) -> Response:
         """Two runs side by side."""

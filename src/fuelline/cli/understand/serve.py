@@ -169,6 +169,8 @@ def _choose_token(path: Path | None) -> str:
 
 
 def _serve(options: argparse.Namespace, bound: _Bound, token: str) -> None:
+    import logging  # noqa: PLC0415 - as the next
+
     import uvicorn  # noqa: PLC0415 - an extra, and not for the help
 
     from fuelline.cli.serve.app import RunServer  # noqa: PLC0415
@@ -186,6 +188,8 @@ def _serve(options: argparse.Namespace, bound: _Bound, token: str) -> None:
         print(f"A scrape bears the token: Authorization: Bearer {token}", flush=True)
     if is_shown and not options.no_open:
         webbrowser.open(address)
+    # A reader that has just ended by itself when it is told to end is no news to anybody.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )

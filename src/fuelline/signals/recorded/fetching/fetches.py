@@ -66,6 +66,8 @@ class Fetches:
     """Fetching threads at a time: the workers, or the trainer itself."""
     looks: int
     """Samples of the fetching threads themselves: `states` may be those of their helpers."""
+    is_inline: bool = False
+    """The trainer fetches itself, whenever it waits."""
     cpu_part: float | None = None
     """Of the time that they were ready to run: on a core, by the threads' own clocks; None where
     the fetches' clocks tell."""
@@ -73,6 +75,12 @@ class Fetches:
     """What a batch takes, as the framework counts it where `rows` cannot."""
     crew: CrewUse | None = None
     """Of threads without fetches of their own."""
+
+    def in_progress(self) -> Signal:
+        """How many fetches are under way while the trainer waits, on average."""
+        if self.is_inline and self.rows.height and not self.looks:
+            return total(1.0, "count", "the trainer fetches itself", self.rows.height)
+        return self.at_a_time(*BUSY_STATES)
 
     def at_a_time(self, *states: str) -> Signal:
         """How many of the threads were in these states at once, on average.
@@ -113,7 +121,8 @@ def collect_fetches(
     workers = _busy_workers(trainer, rows)
     crew = rows["tid"].unique() if trainer.crew_tids else rows["tid"].clear()
     if workers:
-        fetching = states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+        tids = list(trainer.worker_tids) or workers
+        fetching = states.filter(pl.col("pid").is_in(workers) & pl.col("tid").is_in(tids))
     elif crew.len():
         mine = (pl.col("pid") == trainer.pid) & pl.col("tid").is_in(crew.implode())
         fetching = states.filter(mine)
@@ -125,7 +134,7 @@ def collect_fetches(
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    if timeline.run.attached is None:  # else fetches do not lie where they were
+    if not timeline.run.is_estimated:  # else fetches do not lie where they were
         fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
@@ -136,6 +145,7 @@ def collect_fetches(
         states=fetching,
         threads=threads,
         looks=looks,
+        is_inline=not workers and not crew.len(),
     )
 
 

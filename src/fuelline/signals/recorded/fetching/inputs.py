@@ -13,7 +13,6 @@ from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, tra
 from fuelline.signals.recorded.counters import list_rates
 from fuelline.signals.recorded.fetching.fetches import (
     BLOCKED_STATES,
-    BUSY_STATES,
     STORAGE_STATES,
     fetch_table,
     fit_elasticity,
@@ -82,13 +81,13 @@ def measure_input(
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
         blocked_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
-        fetchers=fetches.at_a_time(*BUSY_STATES),
+        fetchers=fetches.in_progress(),
         fetch_seconds=_fetch_seconds(fetches),
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
@@ -100,10 +99,10 @@ def measure_input(
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
         cpu_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else _cpu_growth(timeline, trainer, segments, fetches),
         beside_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else _beside_growth(timeline, segments, fetches),
     )
 
