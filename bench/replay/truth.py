@@ -63,8 +63,12 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
             "compare with"
         )
     start_ns, end_ns = window
-    pieces = account.usual().all_pieces().with_columns(
-        pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+    pieces = (
+        account.usual()
+        .all_pieces()
+        .with_columns(
+            pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+        )
     )
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     spent = dict(
