@@ -19,11 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
+from fuelline.fix.elastic.reach import predict
 from fuelline.schema.student import compare_means
 from fuelline.schema.worker_count import count_affordable, count_needed
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
+    from fuelline.fix.elastic.observation import Bound, Observation, TurnLimits, Verdict
+    from fuelline.fix.elastic.reach import RemoteFigures
 
 
 __all__ = ["Governor"]
@@ -49,6 +51,8 @@ GAIN = 0.02
 FIRST_PAUSE = 16
 """Looks until a change that did not help is tried again; doubled each time."""
 IDLE_LOOKS = 6
+LEAST_REACH = 0.05
+"""Gain that must be predicted for workers on other hosts: they cost somebody else's cores."""
 NOT_THE_LIMIT = "the workers are not the limit"
 DEEPEST = 4
 """Times the job's own prefetch."""
@@ -75,6 +79,14 @@ class Governor:
     more than were started, which the next epoch can change."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
+    bound: Bound = "none"
+    """The same, to decide by."""
+    remote: int = 0
+    """Workers on other hosts that are given work."""
+    figures: RemoteFigures | None = None
+    """Of those that are ready."""
+    is_remote_refused: bool = False
+    """Whether they did not help, or would not."""
 
     def hear(self, look: Observation) -> SettingChange | None:
         """Take in a stretch; what to change now, if anything."""
@@ -87,7 +99,10 @@ class Governor:
             return None
         if len(self._rates) < LOOKS:
             return None
+        self.bound = "none"
         change = self._grow(look) if look.starved > STARVED else self._shrink(look)
+        if change is None and self.figures is not None and self.is_short:
+            change = self._reach_out(look, self.figures)
         if change is not None:
             return self._begin(change)
         return None
@@ -99,6 +114,41 @@ class Governor:
         if self.trial is not None:
             self._close("cannot tell")
         self._forget()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether training waits, its workers are busy, and this host has room for no more."""
+        return self.bound in {"cores", "memory", "started"} and not self.is_remote_refused
+
+    def count_missing(self, look: Observation) -> int:
+        """Workers that would be needed beside those that are here."""
+        return max(1, self._needed(look) - self.active) if self.is_short else 0
+
+    def lose_remote(self, alive: int) -> None:
+        """Workers of other hosts are gone: no more than these are left."""
+        if self.figures is not None:
+            self.figures = replace(self.figures, count=alive) if alive else None
+        self.remote = min(self.remote, alive)
+        if self.trial is not None:
+            self._close("cannot tell")
+        self._forget()
+
+    def _reach_out(self, look: Observation, figures: RemoteFigures) -> SettingChange | None:
+        """Workers on other hosts, if they are predicted to bring more than counts."""
+        if figures.count <= self.remote:
+            return None
+        depth = max(2, math.ceil(self.limits.base_window / self.limits.base))
+        room = min(self.limits.most_window, look.window_room) - self.window
+        count, gain = predict(look, figures, self.remote, self.limits.cores)
+        if gain < 1 + LEAST_REACH or count <= self.remote:
+            self.is_remote_refused = not self.remote
+            words = f"workers on other hosts would bring {100 * (gain - 1):.0f} %"
+            self.blocked_by = f"{self.blocked_by}, and {words}"
+            return None
+        window = self.window + max(0, min(room, depth * (count - self.remote)))
+        why = f"training waited {round(100 * look.starved)} % of the time, and {self.blocked_by}"
+        self.blocked_by = ""
+        return SettingChange(self.active, window, why, remote=count, predicted=gain)
 
     def _forget(self) -> None:
         self._rates, self._waits = [], []
@@ -117,8 +167,11 @@ class Governor:
     def _begin(self, change: SettingChange) -> SettingChange:
         if change.is_trial:
             was, waited = (self.active, self.window), statistics.fmean(self._waits)
-            self.trial = RunningTrial(change, was, self._rates[-2 * LOOKS :], waited=waited)
+            before = self._rates[-2 * LOOKS :]
+            self.trial = RunningTrial(change, was, before, waited=waited, was_remote=self.remote)
         self.active, self.window = change.active, change.window
+        if change.remote is not None:
+            self.remote = change.remote
         self._forget()
         return change
 
@@ -139,12 +192,15 @@ class Governor:
     def _roll_back(self, trial: RunningTrial) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
         active, window = trial.was
+        was_remote = trial.was_remote
+        self.is_remote_refused |= was_remote != self.remote
         if trial.change.active != active:  # after a longer queue another worker is tried at once
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
-        self.active, self.window = active, window
+        self.active, self.window, self.remote = active, window, was_remote
         self._forget()
         self._close("rolled back")
-        return SettingChange(active, window, "it did not help", is_trial=False)
+        why = "it did not help"
+        return SettingChange(active, window, why, is_trial=False, remote=was_remote)
 
     def _close(self, verdict: Verdict) -> None:
         if self.trial is not None:
@@ -171,14 +227,14 @@ class Governor:
         self.wanted = min(needed, affordable)
         target = min(self.wanted, self.limits.most)
         if target <= self.active:
-            self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
+            self._name_bound(look, busy)
             return None
         window = self._grown_window(target, look)
         if (target, window) in self._failed:
             target = self.active + 1  # the jump did not help; a step may
             window = self._grown_window(target, look)
         if (target, window) in self._failed:
-            self.blocked_by = NOT_THE_LIMIT
+            self.blocked_by, self.bound = NOT_THE_LIMIT, "other"
             return None
         self.blocked_by = ""
         return SettingChange(target, window, self._why_more(look, busy))
@@ -193,7 +249,7 @@ class Governor:
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
         fewer = math.ceil(self.limits.cores)
-        self.blocked_by = "no core is free for another worker"
+        self.blocked_by, self.bound = "no core is free for another worker", "cores"
         if (fewer, self.window) in self._failed:
             return None
         share = round(100 * (look.queued or 0.0))
@@ -212,13 +268,18 @@ class Governor:
         each = look.cpu_s / max(look.busy_s * (1 - (look.queued or 0.0)), 1e-9)
         return max(self.active, count_affordable(self.limits.cores, each))
 
-    def _name_bound(self, look: Observation) -> str:
-        if self.limits.most <= self.active:
+    def _name_bound(self, look: Observation, busy: float) -> None:
+        if busy < BUSY:
+            self.bound, self.blocked_by = "other", NOT_THE_LIMIT
+        elif self.limits.most <= self.active:
             wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
-            return f"no more than {self.limits.most} workers were started{wanted}"
-        if look.room <= self.active:
-            return "memory has no room for another worker"
-        return "no core is free for another worker"
+            words = f"no more than {self.limits.most} workers were started{wanted}"
+            is_free = self._affordable(look) > self.active
+            self.bound, self.blocked_by = "started" if is_free else "cores", words
+        elif look.room <= self.active:
+            self.bound, self.blocked_by = "memory", "memory has no room for another worker"
+        else:
+            self.bound, self.blocked_by = "cores", "no core is free for another worker"
 
     def _window_for(self, active: int, look: Observation) -> int:
         depth = self.limits.base_window / self.limits.base
@@ -241,11 +302,17 @@ class Governor:
         """Park workers that stand idle, one at a time, never below what the job itself has."""
         self.blocked_by = ""
         per_worker = look.busy_s / (look.seconds * self.active)
-        is_idle = look.starved < FED and per_worker < IDLE and self.active > self.limits.base
+        has_more = self.active > self.limits.base or self.remote
+        is_idle = look.starved < FED and per_worker < IDLE and bool(has_more)
         self._idle = self._idle + 1 if is_idle else 0
         if self._idle < IDLE_LOOKS:
             return None
         self._idle = 0
+        if self.remote:
+            why = "workers stood idle"
+            return SettingChange(
+                self.active, self.window, why, is_trial=False, remote=self.remote - 1
+            )
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
         return SettingChange(active, window, "workers stood idle", is_trial=False)

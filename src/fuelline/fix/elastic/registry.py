@@ -37,6 +37,10 @@ from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fuelline.fix.elastic.reach import Crew
+
+    CrewMaker = Callable[[int, FixJournal], Crew]
+    """From a loader's number and the journal."""
 
 __all__ = ["LoaderRegistry", "open_registry"]
 
@@ -50,9 +54,9 @@ _ITERABLE = seam.DatasetKind.Iterable
 _DATAPIPES = (seam.IterDataPipe, seam.MapDataPipe)
 
 
-def open_registry(folder: str, allowed: str) -> LoaderRegistry:
+def open_registry(folder: str, allowed: str, crews: CrewMaker | None = None) -> LoaderRegistry:
     """A registry for this process; `allowed` are the words of --allow, with commas."""
-    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")))
+    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")), crews)
     atexit.register(registry.close)
     return registry
 
@@ -60,8 +64,11 @@ def open_registry(folder: str, allowed: str) -> LoaderRegistry:
 class LoaderRegistry:
     """Knows the loaders of this process, none of which it touches or keeps alive."""
 
-    def __init__(self, journal: FixJournal, allowed: frozenset[str]) -> None:
+    def __init__(
+        self, journal: FixJournal, allowed: frozenset[str], crews: CrewMaker | None = None
+    ) -> None:
         self._journal = journal
+        self._crews = crews
         self._allowed = allowed
         self._controllers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
@@ -161,9 +168,10 @@ class LoaderRegistry:
             is_varying=rules.is_varying,
             is_allowed=rules.allow_random,
         )
-        controller = LoaderController(
-            number, limits, rules, self._journal, self._pasts.setdefault(kind, LoaderHistory())
-        )
+        may_leave = not (rules.is_stream or rules.is_varying) and limits.most > limits.base
+        crew = self._crews(number, self._journal) if self._crews and may_leave else None
+        past = self._pasts.setdefault(kind, LoaderHistory())
+        controller = LoaderController(number, limits, rules, self._journal, past, crew=crew)
         self._open = [*(each for each in self._open if not each.is_closed), controller]
         if not loader.num_workers:
             return InlineController(controller, loader)

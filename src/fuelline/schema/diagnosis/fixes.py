@@ -22,7 +22,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     """One line of the job's own account; fields that an event does not have keep their default."""
 
     event: str
-    """served, left, change, trial, held, varies, lost, blocked, setting, end."""
+    """served, left, change, trial, held, varies, lost, blocked, setting, end; of workers on other
+    hosts: remote ready, remote left, remote lost, remote end."""
     at_ns: int = 0
     pid: int = 0
     number: int = 0
@@ -50,6 +51,25 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     """Taken from the loader's workers until it ended."""
     is_allowed: bool = False
     """The user lets workers change in mid-epoch though the dataset draws in them."""
+    remote: int = 0
+    """Workers on other hosts: given work after a change; ready; left at the end."""
+    was_remote: int = 0
+    predicted: float | None = None
+    """Rate against that before the change, where the pipeline model was asked."""
+    waited: float = 0.0
+    """Share of the time that training waited, before a trial; `waits` in it, stretch by stretch."""
+    waits: list[float] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    """Addresses of other hosts."""
+    problems: list[str] = field(default_factory=list)
+    """Why some workers there are not used."""
+    fetch_s: float = 0.0
+    """One batch there; its size, and what the line carries, next."""
+    batch_bytes: float = 0.0
+    bytes_per_s: float = 0.0
+    seconds: float = 0.0
+    """How long workers there were held, and what came from them."""
+    received_bytes: int = 0
 
 
 class Fix(Struct, frozen=True, kw_only=True):
