@@ -6,6 +6,7 @@ import os
 __all__ = [
     "FEED_VARIABLE",
     "PATHS_VARIABLE",
+    "PRICE_VARIABLE",
     "RAY_VARIABLE",
     "SITE_DIR",
     "TRIALS_VARIABLE",
@@ -20,6 +21,8 @@ FEED_VARIABLE = "FUELLINE_FEED"
 """Environment variable with the file of a feed's plan; absent in every other run."""
 RAY_VARIABLE = "FUELLINE_RAY"
 """Environment variable with the Ray cluster of workers on other hosts; absent without --ray."""
+PRICE_VARIABLE = "FUELLINE_CORE_PRICE"
+"""Environment variable with the price of a core-hour there, in USD; absent if none was given."""
 PATHS_VARIABLE = "FUELLINE_PATHS"
 """Environment variable with the plan of served paths as JSON; absent if none are served."""
 

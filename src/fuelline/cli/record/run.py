@@ -18,7 +18,7 @@ from fuelline.cli.quantities import parse_duration
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
-from fuelline.fix.job_site import RAY_VARIABLE, put_on_path
+from fuelline.fix.job_site import PRICE_VARIABLE, RAY_VARIABLE, put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
@@ -358,6 +358,11 @@ def _say_less(
 
 def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
     """What brings the elastic loader into the job; nothing without --fix."""
+    if options.core_price is not None and not options.ray:
+        raise UsageError(
+            f"--core-price {options.core_price:g} is what --ray costs, but --ray was not given. "
+            "Nothing was started. Try `fuelline run --fix --ray auto train.py`."
+        )
     if not options.fix:
         if options.ray:
             raise UsageError(
@@ -372,6 +377,8 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
             )
         return {}
     elsewhere = {RAY_VARIABLE: options.ray} if options.ray else {}
+    if options.core_price is not None:
+        elsewhere[PRICE_VARIABLE] = str(options.core_price)
     return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **elsewhere, **put_on_path()}
 
 

@@ -102,6 +102,8 @@ class LoaderController:
         self._settle_at = 0
         self._usual_ns = 0
         self._taken = 0
+        self._slowness = 1.0
+        """Of a fetch on another host, against one here while there was nobody else."""
         self._begun_ns = self._epoch_ns = 0
 
     @property
@@ -240,7 +242,7 @@ class LoaderController:
             return
         remote = min(governor.remote, self._crew.open(iterator, governor.remote))
         if remote:
-            iterator.fl_resize(iterator.fl_active, governor.window, remote)
+            iterator.fl_resize(iterator.fl_active, governor.window, remote, self._slowness)
             self._settle(iterator)
 
     def _leave_remote(self, iterator: Any, why: str) -> None:
@@ -276,6 +278,9 @@ class LoaderController:
         self._past.was_starved |= look.starved > STARVED
         if self._crew is not None and not self.governor.remote:
             self.governor.figures = self._crew.figures
+        figures = self.governor.figures
+        if figures is not None and not self.governor.remote:
+            self._slowness = figures.fetch_s * look.fetches / max(1e-9, look.busy_s)
         change = self.governor.hear(look)
         if self._crew is not None:
             self._crew.step(iterator, self.governor.count_missing(look))
@@ -310,7 +315,7 @@ class LoaderController:
             remote = min(remote, self._crew.open(iterator, remote))
         if remote is not None:
             self.governor.remote = remote
-        iterator.fl_resize(change.active, change.window, self.governor.remote)
+        iterator.fl_resize(change.active, change.window, self.governor.remote, self._slowness)
         self._tell_change(change)
         self._settle(iterator)
         if self.governor.is_remote_refused and not self.governor.remote:

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
 from fuelline.fix.elastic.reach import predict
 from fuelline.schema.student import compare_means
-from fuelline.schema.worker_count import count_affordable, count_needed
+from fuelline.schema.worker_count import (
+    HEADROOM,
+    MOST_WORKERS,
+    count_affordable,
+    count_needed,
+)
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Bound, Observation, TurnLimits, Verdict
@@ -96,13 +101,13 @@ class Governor:
         self._waits = [*self._waits[-5:], look.starved]
         if self._pause:
             self._pause -= 1
-            return None
+            change = self._turn_elsewhere(look)  # what did not help here says nothing of there
+            return None if change is None else self._begin(change)
         if len(self._rates) < LOOKS:
             return None
         self.bound = "none"
         change = self._grow(look) if look.starved > STARVED else self._shrink(look)
-        if change is None and self.figures is not None and self.is_short:
-            change = self._reach_out(look, self.figures)
+        change = change or self._turn_elsewhere(look)
         if change is not None:
             return self._begin(change)
         return None
@@ -121,8 +126,13 @@ class Governor:
         return self.bound in {"cores", "memory", "started"} and not self.is_remote_refused
 
     def count_missing(self, look: Observation) -> int:
-        """Workers that would be needed beside those that are here."""
-        return max(1, self._needed(look) - self.active) if self.is_short else 0
+        """Workers that would be needed for what those that are here do not bring."""
+        if not self.is_short or look.starved <= STARVED:
+            return 0
+        own_s = (look.seconds - look.wait_s) / look.batches
+        if own_s <= 0:
+            return MOST_WORKERS
+        return max(1, math.ceil(HEADROOM * look.service_s * (1 / own_s - look.rate)))
 
     def lose_remote(self, alive: int) -> None:
         """Workers of other hosts are gone: no more than these are left."""
@@ -133,19 +143,29 @@ class Governor:
             self._close("cannot tell")
         self._forget()
 
-    def _reach_out(self, look: Observation, figures: RemoteFigures) -> SettingChange | None:
+    def _turn_elsewhere(self, look: Observation) -> SettingChange | None:
         """Workers on other hosts, if they are predicted to bring more than counts."""
-        if figures.count <= self.remote:
+        figures = self.figures
+        if figures is None or figures.count <= self.remote or not self.is_short:
             return None
-        depth = max(2, math.ceil(self.limits.base_window / self.limits.base))
-        room = min(self.limits.most_window, look.window_room) - self.window
-        count, gain = predict(look, figures, self.remote, self.limits.cores)
-        if gain < 1 + LEAST_REACH or count <= self.remote:
+        if look.starved <= STARVED or len(self._rates) < LOOKS:
+            return None
+        limits = (self.limits.cores, min(self.limits.most_window, look.window_room))
+        rate = statistics.fmean(self._rates)
+        forecast = predict(look, figures, (rate, self.remote), limits)
+        gain = forecast.rate / rate
+        if gain < 1 + LEAST_REACH:
             self.is_remote_refused = not self.remote
-            words = f"workers on other hosts would bring {100 * (gain - 1):.0f} %"
-            self.blocked_by = f"{self.blocked_by}, and {words}"
+            if self.is_remote_refused:
+                words = f"workers on other hosts would bring {100 * (gain - 1):.0f} %"
+                self.blocked_by = f"{self.blocked_by}, and {words}"
             return None
-        window = self.window + max(0, min(room, depth * (count - self.remote)))
+        count = forecast.count
+        window = max(
+            self.window,
+            min(forecast.window, limits[1]),
+            self._window_for(self.active + count, look),
+        )
         why = f"training waited {round(100 * look.starved)} % of the time, and {self.blocked_by}"
         self.blocked_by = ""
         return SettingChange(self.active, window, why, remote=count, predicted=gain)

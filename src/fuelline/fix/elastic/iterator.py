@@ -108,6 +108,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         controller = self._fl_controller
         self.fl_active = controller.start_with(self._fl_usable())
         self.fl_remote = 0
+        self._fl_slowness = 1.0
         self._fl_window = controller.window
         self._fl_is_strict = True
         self._fl_round = itertools.cycle(self._fl_usable()[: self.fl_active])
@@ -118,6 +119,11 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         """Workers of this host that can be given work, the job's own first."""
         gone = self._fl_dead | self._fl_unfit
         return [number for number in range(self._fl_local) if number not in gone]
+
+    def _fl_guess_end(self, worker_id: int) -> float:
+        """When it would be done with one more batch, in fetches of this host."""
+        load = self._fl_loads[worker_id]
+        return (load + 1) * self._fl_slowness if worker_id >= self._fl_local else load + 1
 
     def _fl_working(self) -> list[int]:
         """Workers that are given work."""
@@ -146,8 +152,12 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._index_queues[reserve[-1]].put(errand)
         return True
 
-    def fl_resize(self, active: int, window: int, remote: int = 0) -> None:
-        """Give work to this many workers from now on, and keep this many batches under way."""
+    def fl_resize(self, active: int, window: int, remote: int = 0, slowness: float = 1.0) -> None:
+        """Give work to this many workers from now on, and keep this many batches under way.
+
+        `slowness`: of a fetch on another host, against one on this host.
+        """
+        self._fl_slowness = slowness
         is_same = (active, remote) == (self.fl_active, self.fl_remote)
         self._fl_is_strict = self._fl_is_strict and is_same
         self.fl_active, self.fl_remote = active, remote
@@ -184,7 +194,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         if self._fl_is_strict and self._in_order and not self._fl_is_stream:
             return int(next(self._fl_round))
         if not self._fl_is_strict:
-            return min(self._fl_working(), key=self._fl_loads.__getitem__)
+            return min(self._fl_working(), key=self._fl_guess_end)
         working = [w for w in self._fl_usable()[: self.fl_active] if self._workers_status[w]]
         most = -(-self._fl_window // max(1, len(working)))
         for _ in range(self.fl_active if working else 0):

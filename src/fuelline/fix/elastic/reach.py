@@ -16,11 +16,13 @@ from fuelline.schema.worker_count import HEADROOM
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Observation
 
-__all__ = ["MOST_REMOTE", "Crew", "RemoteFigures", "predict"]
+__all__ = ["MOST_REMOTE", "Crew", "Forecast", "RemoteFigures", "predict"]
 
 MOST_REMOTE = 64
 """Workers on other hosts of one loader; each holds a core there."""
 
+AHEAD = 2
+"""Batches under way for each that is being prepared: a worker has its next one before it asks."""
 ENOUGH = 0.99
 """Of what all remote workers together would bring: fewer of them will do."""
 
@@ -68,24 +70,42 @@ class Crew(Protocol):
         """The job ends, or the loader does."""
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What remote workers would bring."""
+
+    count: int
+    """So many are worth having."""
+    rate: float
+    """Batches a second with them."""
+    window: int
+    """Batches under way that this takes: the slowest worker must not hold up the others."""
+
+
 def predict(
-    look: Observation, figures: RemoteFigures, remote: int, cores: float
-) -> tuple[int, float]:
-    """How many remote workers are worth having, and the rate against now that they would bring.
+    look: Observation, figures: RemoteFigures, now: tuple[float, int], limits: tuple[float, int]
+) -> Forecast:
+    """How many remote workers are worth having; `now`: batches a second, and remote workers.
 
     Each brings one batch a fetch, all together no more than the line carries; the trainer takes no
     more than it can use. What carries the batches in takes cores from the workers that are here.
+    `limits`: cores of this host, and batches that may be under way. Order is kept, so a batch waits
+    for the slowest one before it.
     """
+    (present, remote), (cores, most_window) = now, limits
     own_s = (look.seconds - look.wait_s) / look.batches
-    most = 1 / own_s if own_s > 0 else math.inf
+    slowest_s = max(look.busy_s / max(1, look.fetches), figures.fetch_s)
+    most = min(1 / own_s if own_s > 0 else math.inf, most_window / slowest_s)
     line = figures.bytes_per_s / max(1.0, figures.batch_bytes) - remote / figures.fetch_s
 
     def rate(more: int) -> float:
         added = max(0.0, min(more / figures.fetch_s, line))
-        here = look.rate * max(0.0, 1 - added * figures.relay_s / max(cores, 0.1))
-        return min(here + added, most)
+        here = present * max(0.0, 1 - added * figures.relay_s / max(cores, 0.1))
+        return max(present, min(here + added, most)) if more else present
 
-    best = max(rate(more) for more in range(figures.count - remote + 1))
-    needed = next(n for n in range(figures.count - remote + 1) if rate(n) >= ENOUGH * best)
+    free = figures.count - remote
+    best = max(rate(more) for more in range(free + 1))
+    needed = next(more for more in range(free + 1) if rate(more) >= ENOUGH * best)
     count = min(figures.count, remote + math.ceil(HEADROOM * needed))
-    return count, rate(count - remote) / look.rate
+    window = math.ceil(AHEAD * rate(count - remote) * slowest_s)
+    return Forecast(count, rate(count - remote), window)

@@ -21,6 +21,7 @@ from fuelline.fix.elastic.channel import SocketChannel
 from fuelline.fix.elastic.mailboxes import Errand
 from fuelline.fix.elastic.memory import SegmentTable
 from fuelline.fix.elastic.reach import MOST_REMOTE, RemoteFigures
+from fuelline.fix.job_site import PRICE_VARIABLE
 from fuelline.fix.messages import say
 from fuelline.fix.remote.packing import Descriptor, Packed, pack_dataset
 from fuelline.fix.remote.parcels import Delivered, pack_small
@@ -75,7 +76,6 @@ class RemoteCrew:
         self._ends: deque[str] = deque()
         self._tally = Tally()
         self._since = 0.0
-        self._held_s = 0.0
         if not address.startswith("processes:") and importlib.util.find_spec("ray") is None:
             self.leave(
                 "Ray is not installed in the job's Python: `pip install 'fuelline[ray]'`", told=True
@@ -280,7 +280,7 @@ class RemoteCrew:
                 remote=len(self._nodes),
                 seconds=monotonic() - self._since,
                 batches=self._tally.batches,
-                received_bytes=self._tally.size,
+                core_price=_read_price(),
             )
         if self._dataset >= 0:
             os.close(self._dataset)
@@ -297,7 +297,6 @@ class Tally:
 
     def __init__(self) -> None:
         self.batches = 0
-        self.size = 0
 
 
 class RemoteChannel(SocketChannel):
@@ -349,6 +348,14 @@ class _RemoteProcess:
 def _pick_indices(iterator: Any) -> list[Any]:
     """Of batches that are under way: workers elsewhere prepare them too, to compare."""
     return [index for _, index in sorted(iterator._fl_sent.items())][:CHECKED_BATCHES]
+
+
+def _read_price() -> float | None:
+    """Of a core-hour there, as the user gave it."""
+    try:
+        return float(os.environ[PRICE_VARIABLE])
+    except (KeyError, ValueError):
+        return None
 
 
 def _clean_environment() -> dict[str, str]:

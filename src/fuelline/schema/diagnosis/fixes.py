@@ -68,8 +68,9 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     batch_bytes: float = 0.0
     bytes_per_s: float = 0.0
     seconds: float = 0.0
-    """How long workers there were held, and what came from them."""
-    received_bytes: int = 0
+    """How long workers there were held."""
+    core_price: float | None = None
+    """USD for a core-hour there, as the user gave it."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):
@@ -105,6 +106,20 @@ class BeforeAfter(Struct, frozen=True, kw_only=True):
     ended too soon for that, they are of the longest stretch under one setting."""
 
 
+class RemoteUse(Struct, frozen=True, kw_only=True):
+    """What other hosts did for a loader."""
+
+    workers: int
+    """Each holds a core there."""
+    hosts: list[str]
+    batches: int | None = None
+    """Prepared there; null if the job was killed."""
+    held_seconds: float | None = None
+    usd_per_core_hour: float | None = None
+    speedup: float | None = None
+    """Of the job, as the trial that was kept measured it."""
+
+
 class LoaderFixes(Struct, frozen=True, kw_only=True):
     """One loader of one process."""
 
@@ -117,3 +132,5 @@ class LoaderFixes(Struct, frozen=True, kw_only=True):
     fixes: list[Fix] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was not done, and why; workers that were lost."""
+    remote: RemoteUse | None = None
+    """Workers on other hosts; null if there were none."""
