@@ -9,6 +9,7 @@ cluster runs, that is the answer. `processes:JSON` starts them by a command each
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _FROM_STDIN = (
     "import sys, pickle; TEXT, GIVEN = pickle.load(sys.stdin.buffer); " + _RUN
 )  # Ray passes them as arguments instead
 PROCESSES = "processes:"
+_MOST_SAID_BYTES = 1 << 16
 
 
 class NowhereError(Exception):
@@ -84,6 +86,7 @@ class _RayPlacer:
                 "Ray is not installed in the job's Python (pip install 'fuelline[ray]')"
             ) from None
         self._ray = ray
+        said = _Said()
         try:
             ray.init(
                 address=self._address,
@@ -92,7 +95,12 @@ class _RayPlacer:
                 namespace="fuelline",
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as refusal:
-            raise NowhereError(f"Ray at {self._address} refused: {_first_line(refusal)}") from None
+            why = _first_line(refusal)
+            if said.has("AuthToken"):
+                why = "it wants a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN for the job"
+            raise NowhereError(f"Ray at {self._address} refused: {why}") from None
+        finally:
+            said.end()
         return self._list_nodes()
 
     def _list_nodes(self) -> list[Node]:
@@ -155,6 +163,26 @@ class _RayPlacer:
     def close(self) -> None:
         for actor, _ in self._running.values():
             self._ray.kill(actor, no_restart=True)
+
+
+class _Said:
+    """What Ray's compiled part prints meanwhile: only there does it say that it wants a token."""
+
+    def __init__(self) -> None:
+        self._own = os.dup(2)
+        self._kept = os.memfd_create("fuelline-ray", os.MFD_CLOEXEC)
+        os.dup2(self._kept, 2)
+
+    def has(self, word: str) -> bool:
+        """Whether it was said."""
+        return word.encode() in os.pread(self._kept, _MOST_SAID_BYTES, 0)
+
+    def end(self) -> None:
+        """Pass it on, and listen no more."""
+        os.write(self._own, os.pread(self._kept, _MOST_SAID_BYTES, 0))
+        os.dup2(self._own, 2)
+        os.close(self._own)
+        os.close(self._kept)
 
 
 class _ProcessPlacer:

@@ -123,11 +123,13 @@ class Relay:
     def _pass_batch(self, frame: Frame) -> None:
         began_s = thread_time()
         channel = self._channel if frame.session == self._session else None
-        segments = []
+        segments: list[tuple[Any, int]] = []
+        views = []  # as long as these live, the pool does not give a segment out again
         for size in (frame.body, *frame.parts):
             segment = channel.pool.find(size) if channel is not None else None
             if segment is not None:
-                self._receive(segment.memory[:size])
+                views.append(segment.lease(size))
+                self._receive(views[-1])
                 segments.append((segment, size))
             elif channel is not None:
                 raise MemoryError
