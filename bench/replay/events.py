@@ -18,7 +18,7 @@ import polars as pl
 
 from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
 from fuelline.schema.wire import Flag, Kind
-from fuelline.signals.traced.names import find_cause
+from fuelline.signals.traced.kernels.names import find_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,6 +10,7 @@ import math
 import re
 
 from fuelline.schema.errors import UsageError
+from fuelline.schema.units import duration
 
 _MULTIPLES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -121,8 +122,8 @@ def parse_duration(text: str, name: str, low_s: float = 1e-6, high_s: float = 1e
         value = math.nan
     if not low_s <= value <= high_s:
         raise UsageError(
-            f"{name} '{text}' is not a time between {_show(low_s)} s and {_show(high_s)} s. Write "
-            "500ms, 2s or 3h."
+            f"{name} '{text}' is not a time between {duration(low_s)} and {duration(high_s)}. "
+            "Write 500ms, 2s, 3h or 30d."
         )
     return value
 

@@ -64,8 +64,7 @@ _ADVICE: dict[StartPart, Shortening] = {
         why="with spawn or forkserver every worker imports everything again",
     ),
     "warm-up": Shortening(
-        setting="fixed shapes (drop_last, padded lengths), torch.backends.cudnn.benchmark only "
-        "with these",
+        setting="fixed shapes (drop_last, padded lengths)",
         why="every new shape is compiled or tuned for again",
     ),
 }

@@ -11,6 +11,9 @@ HEADROOM = 1.15
 """More workers than the mean needs, since fetches differ (found with a prototype)."""
 MOST_WORKERS = 128
 """Nobody starts more on one host for one loader."""
+QUEUED = 0.25
+"""Share of a fetch that is spent waiting for a core, beyond which more workers only queue, and
+batches that are begun earlier wait with the others (found with a prototype)."""
 MOST_STRETCH = 4
 """So many times as many requests in flight at most, where their number was not seen to vary."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fuelline.schema.diagnosis.comparison import RunSamples
-from fuelline.signals.traced.lane import COMPUTE
+from fuelline.signals.traced.kernels.lane import COMPUTE
 from fuelline.timeline.intervals import covered_ns, merge
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import amount, count, percent, size
-from fuelline.schema.worker_count import MOST_STRETCH, MOST_WORKERS, count_affordable
+from fuelline.schema.worker_count import MOST_STRETCH, MOST_WORKERS, QUEUED, count_affordable
 from fuelline.whatif.changes import change, is_open, waits_unseen
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
@@ -135,7 +135,12 @@ def _frugality(choice: _Choice) -> tuple[int, bool]:
 
 
 def _deepened(fit: Fit, choice: _Choice) -> _Choice:
-    """With a longer queue, where fetches differ so much that it runs dry."""
+    """With a longer queue, where fetches differ so much that it runs dry.
+
+    Not where they differ because they wait for a core: they all do so at the same time.
+    """
+    if _queued(fit) > QUEUED:
+        return choice
     deeper = replace(choice, prefetch=2 * choice.prefetch or AHEAD)
     now_s, then_s = _whole_job(fit, choice), _whole_job(fit, deeper)
     if now_s is None or then_s is None or now_s < then_s * (1 + AS_GOOD):
@@ -179,6 +184,10 @@ def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
         (MOST_WORKERS, "one loader"),
         (cores, f"the job's {amount(pipe.cores, 'core', 'cores')}"),
     ]
+    queued = _queued(fit)
+    if queued > 2 * QUEUED:
+        taken = f"cores that are taken: {percent(queued)} of fetch time is spent waiting for one"
+        bounds.append((max(1, pipe.workers), taken))
     each = value_of(fit.facts.demands.worker_bytes)
     free = value_of(fit.facts.demands.free_bytes)
     if each and free is not None:
@@ -192,6 +201,10 @@ def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
         seen = MOST_STRETCH * max(1, fit.pipe.workers)
         bounds.append((seen, "what was seen; whether more at once are served as well was not"))
     return min(bounds, key=lambda bound: bound[0])
+
+
+def _queued(fit: Fit) -> float:
+    return value_of(fit.facts.input.core_wait_share) or 0.0
 
 
 def _differences(fit: Fit, chosen: _Choice) -> list[Setting]:
@@ -219,6 +232,10 @@ def _why(fit: Fit, chosen: _Choice) -> str:
     if chosen.persistent and not pipe.persistent:
         share = pipe.pauses.get("epoch start", 0.0) / fit.batch_s
         words.append(f"starting epochs takes {percent(share)} of the time now")
+    if not words and pipe.workers and _queued(fit) > 2 * QUEUED:
+        return (
+            f"{percent(_queued(fit))} of fetch time is spent waiting for a core: more workers queue"
+        )
     return "; ".join(words) or "no other number of workers would be faster"
 
 

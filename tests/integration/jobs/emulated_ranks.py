@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from bench import emu
 from bench.emu import collectives
+from bench.torture.job import wait_for_threads
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -38,3 +39,4 @@ if not rank:
     sys.stdout.write(json.dumps(answer) + "\n")
 dist.barrier()
 dist.destroy_process_group()
+wait_for_threads()

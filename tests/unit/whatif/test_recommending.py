@@ -43,7 +43,20 @@ def test_fetches_that_wait_for_a_core_are_limited_by_cores() -> None:
     facts = make_facts(batch=66, workers=1, cpu=25.0, queued=40.0, host=1.0, device=4.0, cores=2.0)
     seen = msgspec.structs.replace(facts.input, cpu_share=plain(0.39), core_wait_share=plain(0.61))
     found = recommended(msgspec.structs.replace(facts, input=seen))
-    assert "cores are not the limit" not in found.why
+    assert not found.settings
+    assert found.why == "61 % of fetch time is spent waiting for a core: more workers queue"
+
+
+def test_a_queue_evens_out_fetches_that_differ_by_themselves_only() -> None:
+    """Those that wait for a core do so at the same time."""
+    spread = {"fetch_spread": plain(2.0)}
+    uneven = make_facts(
+        batch=20, workers=2, cpu=9.0, blocked=9.0, device=10.0, cores=2.0, demands=spread
+    )
+    assert "prefetch_factor" in [setting.knob for setting in recommended(uneven).settings]
+    seen = msgspec.structs.replace(uneven.input, core_wait_share=plain(0.3))
+    crowded = recommended(msgspec.structs.replace(uneven, input=seen))
+    assert "prefetch_factor" not in [setting.knob for setting in crowded.settings]
 
 
 def test_cores_are_the_cap_for_workers_that_compute() -> None:

@@ -24,6 +24,7 @@ from fuelline.schema.student import compare_means
 from fuelline.schema.worker_count import (
     HEADROOM,
     MOST_WORKERS,
+    QUEUED,
     count_affordable,
     count_needed,
 )
@@ -46,9 +47,6 @@ IDLE = 0.5
 BUSY = 0.8
 """Share of their time above which workers are the limit; below it they wait for each other's turn,
 or for indices."""
-QUEUED = 0.25
-"""Share of a fetch that is spent waiting for a core, beyond which more workers only queue
-(found with a prototype)."""
 LOOKS = 3
 """In a trial, before and after: the least that has a spread."""
 GAIN = 0.02

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import at_least, value_of
+from fuelline.schema.worker_count import QUEUED
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -19,9 +20,6 @@ WAITED = 0.03
 IDLE = 0.8
 UNEVEN = 0.5
 """Standard deviation over mean of a fetch; an even one needs no queue."""
-CROWDED = 0.25
-"""Of fetching, ready to run without a core, as in fix.governor: the cores are the reason then, for
-uneven fetches as well, and batches that are begun earlier only queue with the others."""
 
 
 def propose(facts: Facts) -> Remedy | None:
@@ -33,7 +31,7 @@ def propose(facts: Facts) -> Remedy | None:
         return None
     if wait < WAITED or busy > IDLE or spread < UNEVEN:
         return None
-    if at_least(facts.input.core_wait_share, CROWDED):
+    if at_least(facts.input.core_wait_share, QUEUED):
         return None
     deeper = 2 * (loader.prefetch_factor or 2)
     return Remedy(

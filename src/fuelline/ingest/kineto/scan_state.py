@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.ingest.kineto.shapes import COUNTERS
 from fuelline.ingest.name_book import NameBook
-from fuelline.signals.traced.names import is_communicating
+from fuelline.signals.traced.kernels.names import is_communicating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -131,7 +131,7 @@ def describe_chip(device: int, stats: dict[str, Value]) -> ChipFacts:
 
 
 def _device_kind(event: PlaneEvent) -> int:
-    """What computes and what communicates follows from names (`signals/traced/names.py`)."""
+    """What computes and communicates follows from names (`signals/traced/kernels/names.py`)."""
     is_move = _find_move(event.name) is not None
     if is_move or "memcpy_details" in event.stats or _COPY.match(event.name):
         return DeviceKind.COPY

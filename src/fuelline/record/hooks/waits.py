@@ -2,7 +2,7 @@
 
 A job whose batches come from nothing that we know takes them so: a thread fills a queue, a pool of
 processes computes ahead, a coroutine fetches. What it waits on between two steps stands in for a
-source; who feeds that is found by its reader (`signals/recorded/feeders.py`).
+source; who feeds that is found by its reader (`signals/recorded/fetching/feeders.py`).
 
 Only the thread that trains is timed, only its outermost wait, and nothing as soon as a loader that
 has hooks of its own gives batches in this process: then a queue is part of that loader, or has

@@ -14,7 +14,7 @@ from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.student import DEVIATIONS
 from fuelline.signals.recorded.budget import device_wait_frac, step_table, training_batches
 from fuelline.signals.recorded.counters import thread_growth, usual
-from fuelline.signals.recorded.stack_samples import find_stacks
+from fuelline.signals.recorded.fetching.stack_samples import find_stacks
 from fuelline.signals.statistics import ratio, total
 from fuelline.timeline import events
 

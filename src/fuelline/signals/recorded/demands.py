@@ -17,8 +17,8 @@ from fuelline.signals.recorded.device_time import (
     measure_device_time,
     read_device_clock,
 )
-from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES, Fetches
-from fuelline.signals.recorded.fetching import find_handoffs, measure_busy
+from fuelline.signals.recorded.fetching.fetches import BUSY_STATES, STORAGE_STATES, Fetches
+from fuelline.signals.recorded.fetching.inputs import find_handoffs, measure_busy
 from fuelline.signals.statistics import ratio, total
 from fuelline.timeline import events
 

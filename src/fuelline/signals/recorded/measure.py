@@ -22,21 +22,25 @@ from fuelline.signals.recorded.budget import (
 )
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
-from fuelline.signals.recorded.crews import WITHIN_STEPS, collect_crew
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_marks import measure_device_side
-from fuelline.signals.recorded.feeders import add_to_recorded, find_feeders, with_clocks
-from fuelline.signals.recorded.fetches import collect_fetches, fetch_table
-from fuelline.signals.recorded.fetching import keeps_up, measure_input
-from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
-from fuelline.signals.recorded.own_code import (
+from fuelline.signals.recorded.fetching.crews import WITHIN_STEPS, collect_crew
+from fuelline.signals.recorded.fetching.feeders import add_to_recorded, find_feeders, with_clocks
+from fuelline.signals.recorded.fetching.fetches import collect_fetches, fetch_table
+from fuelline.signals.recorded.fetching.hotspots import (
+    find_fetch_lines,
+    find_loop_lines,
+    measure_moving,
+)
+from fuelline.signals.recorded.fetching.inputs import keeps_up, measure_input
+from fuelline.signals.recorded.fetching.own_code import (
     OwnCode,
     find_own_code,
     measure_hidden_code,
     measure_queue_wait,
 )
+from fuelline.signals.recorded.fetching.storage import measure_storage
 from fuelline.signals.recorded.stepless import find_working
-from fuelline.signals.recorded.storage import measure_storage
 from fuelline.signals.recorded.transfer import measure_hidden_copies, measure_transfer
 
 if TYPE_CHECKING:

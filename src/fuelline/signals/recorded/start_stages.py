@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.start_up import StartPart
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
 
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/")
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.py)?(?:/|$)")
@@ -127,12 +127,17 @@ def name_stack(frames: Sequence[Frame], sources: Mapping[str, str]) -> Doing:
     own = next((at for at in reversed(range(len(frames))) if is_own(frames[at])), -1)
     line = frames[own].place if own >= 0 else None
     inner = frames[own + 1 :]
+    importing = [
+        at
+        for at, frame in enumerate(inner)
+        if frame.file.startswith(_IMPORTER) or (frame.function == _MODULE and at + own >= 0)
+    ]
     for at in reversed(range(len(inner))):
-        frame = inner[at]
-        if frame.file.startswith(_IMPORTER) or (frame.function == _MODULE and at + own >= 0):
+        part = _part_of(inner[at])
+        # Compilers register what they can lower while they are imported: nothing is compiled yet.
+        if at in importing or (part == "compile" and importing and importing[0] < at):
             text = sources.get(line or "", "")
             return Doing("imports", _imported(inner, text), line)
-        part = _part_of(frame)
         if part in _WITHIN_LOADING and any(_is_loading(each) for each in frames):
             part = "model load"
         if part == "download" and any(_part_of(each) == "tracking" for each in frames):

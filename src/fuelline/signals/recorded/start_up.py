@@ -26,7 +26,7 @@ from fuelline.schema.diagnosis.start_up import (
     StartUpPart,
 )
 from fuelline.schema.wire import PART_OF_PAUSE, Kind, PauseKind
-from fuelline.signals.recorded.stack_samples import parse_frames
+from fuelline.signals.recorded.fetching.stack_samples import parse_frames
 from fuelline.signals.recorded.start_stages import Doing, name_stack
 from fuelline.timeline.events import fetches, thread_events
 

@@ -19,14 +19,14 @@ import polars as pl
 
 from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
 from fuelline.signals.recorded.counters import thread_growth
-from fuelline.signals.recorded.feeders import Feeders, find_crew, is_idle, rank_spots
-from fuelline.signals.recorded.fetches import (
+from fuelline.signals.recorded.fetching.feeders import Feeders, find_crew, is_idle, rank_spots
+from fuelline.signals.recorded.fetching.fetches import (
     SERVICE,
     Fetches,
     fetch_table,
     share_of,
 )
-from fuelline.signals.recorded.stack_samples import find_loop_stage, find_stacks
+from fuelline.signals.recorded.fetching.stack_samples import find_loop_stage, find_stacks
 from fuelline.signals.recorded.start_up import list_stays
 from fuelline.signals.statistics import proportion
 from fuelline.timeline.segments import NO_EVENT, StepSegments
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fuelline.schema.diagnosis.facts import HotLine
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
 
     Stacks = list[tuple[list[Frame], int]]

@@ -14,7 +14,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.comparison import RunWork
 from fuelline.signals.recorded.counters import growth, process_growth, queued_growth
-from fuelline.signals.recorded.fetches import fetch_table
+from fuelline.signals.recorded.fetching.fetches import fetch_table
 from fuelline.timeline import events
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.run.trace import DeviceKind, RankClock
-from fuelline.signals.traced.lane import COMPUTE
-from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.signals.traced.kernels.lane import COMPUTE
+from fuelline.signals.traced.kernels.names import COMMUNICATION
 from fuelline.timeline.collectives import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
 
 _TOGETHER_NS = 100_000
 """Ranks of one collective leave within this of each other: some tens of microseconds are usual,

@@ -13,7 +13,7 @@ import polars as pl
 
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause
 from fuelline.schema.run.trace import HostKind
-from fuelline.signals.traced.names import find_cause
+from fuelline.signals.traced.kernels.names import find_cause
 from fuelline.timeline.intervals import intersect, merge, merge_all, nothing, total_ns
 
 if TYPE_CHECKING:

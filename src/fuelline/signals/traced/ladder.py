@@ -13,7 +13,7 @@ from fuelline.schema.diagnosis.devices import Rung
 from fuelline.schema.plan.chips import find_peak_flops
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.run.trace import TRACE_RUNGS, DeviceKind
-from fuelline.signals.traced.lane import COPY, WAVEFRONT
+from fuelline.signals.traced.kernels.lane import COPY, WAVEFRONT
 from fuelline.timeline.intervals import merge, total_ns
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import polars as pl
 from fuelline.schema.parts import LEDGER_PARTS, LedgerPart
 from fuelline.schema.run.trace import DeviceLedger
 from fuelline.signals.traced.gaps import PART_OF_CAUSE
-from fuelline.signals.traced.lane import COMPUTE, COPY
-from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.signals.traced.kernels.lane import COMPUTE, COPY
+from fuelline.signals.traced.kernels.names import COMMUNICATION
 from fuelline.timeline.intervals import (
     SPAN,
     intersect,
@@ -29,7 +29,7 @@ from fuelline.timeline.intervals import (
 if TYPE_CHECKING:
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.gaps import Gaps
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
 
 _BUSY_PARTS: tuple[LedgerPart, ...] = (
     "useful compute",

@@ -24,9 +24,9 @@ from fuelline.signals.traced.idleness import (
     join_own_work,
     measure_own_work,
 )
-from fuelline.signals.traced.kernels import rank_kernels
+from fuelline.signals.traced.kernels.measured import rank_kernels
+from fuelline.signals.traced.kernels.names import COMMUNICATION
 from fuelline.signals.traced.ladder import climb
-from fuelline.signals.traced.names import COMMUNICATION
 from fuelline.signals.traced.quality import BLINDING, judge_quality
 from fuelline.signals.traced.software import describe_software, measure_copies
 from fuelline.signals.traced.stacks import find_frames
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.idleness import OwnWork
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
     from fuelline.signals.traced.survey import Survey

@@ -11,7 +11,7 @@ import polars as pl
 
 from fuelline.schema.run.trace import Quality
 from fuelline.schema.units import percent
-from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.signals.traced.kernels.names import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fuelline.schema.run.trace import GapCause, TraceFacts
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.signals.traced.steps import TracedSteps
 
 _DROPPED_SHARE = 0.02

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.signals.traced.host import HostActivity
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
 _SIGNS: tuple[tuple[Framework, str], ...] = (

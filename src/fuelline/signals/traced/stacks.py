@@ -17,7 +17,7 @@ import polars as pl
 
 from fuelline.schema.parts import HOST_CAUSES
 from fuelline.schema.run.trace import HostFrame, HostKind
-from fuelline.signals.traced.names import find_cause
+from fuelline.signals.traced.kernels.names import find_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,12 +14,12 @@ import polars as pl
 
 from fuelline.schema.diagnosis.findings import StepStats
 from fuelline.schema.run.trace import HostKind
-from fuelline.signals.traced.lane import COPY
+from fuelline.signals.traced.kernels.lane import COPY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
 _FEWEST = 3

@@ -13,7 +13,7 @@ import polars as pl
 from fuelline.signals.traced.collectives import find_apart, find_communicating, match_collectives
 from fuelline.signals.traced.gaps import Beside, find_gaps
 from fuelline.signals.traced.host import read_host
-from fuelline.signals.traced.lane import read_lane
+from fuelline.signals.traced.kernels.lane import read_lane
 from fuelline.signals.traced.ledger import keep_account
 from fuelline.signals.traced.steps import find_steps
 from fuelline.signals.traced.window import find_window
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.gaps import Gaps
     from fuelline.signals.traced.host import HostActivity
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
     from fuelline.timeline.trace import Trace

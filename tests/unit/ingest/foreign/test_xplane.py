@@ -9,7 +9,7 @@ import pytest
 from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
-from fuelline.signals.traced.names import classify
+from fuelline.signals.traced.kernels.names import classify
 from tests.unit.ingest.foreign.protowriter import delimited, double, entry, number, walk
 from tests.unit.ingest.foreign.reading import Read, busy_share, read, real
 

@@ -5,7 +5,7 @@ import pytest
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.run.samples import Limits
 from fuelline.schema.wire import Kind, Phase
-from fuelline.signals.recorded.fetches import fetch_table
+from fuelline.signals.recorded.fetching.fetches import fetch_table
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 WORKER = 200
@@ -133,6 +133,16 @@ def test_without_workers_the_trainer_fetches_itself() -> None:
     assert found.fetchers.value == 1
     assert isinstance(found.pickle_share, Missing)
     assert isinstance(found.unpickle_share, Missing)
+
+
+def test_a_trainer_that_fetches_itself_has_one_fetch_under_way_also_where_nobody_looked() -> None:
+    """A job of a second ends before the observer has looked."""
+    trainer = Lane()
+    for _ in range(20):
+        trainer.put(Kind.FETCH, trainer.now_ns, 50 * MS, 0, 32, 0, 0, 0)
+        trainer.step(wait=60)
+    assert input_of([], [trainer]).fetchers.value == 1
+    assert isinstance(input_of([], [Lane().step(wait=60).step(wait=60)]).fetchers, Missing)
 
 
 def test_a_worker_at_a_pipe_inside_a_fetch_waits_for_another_process() -> None:

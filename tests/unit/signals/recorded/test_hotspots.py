@@ -7,7 +7,11 @@ import pytest
 
 from fuelline.record.hooks import torch as hooks
 from fuelline.schema.diagnosis.facts import HotLine
-from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
+from fuelline.signals.recorded.fetching.hotspots import (
+    find_fetch_lines,
+    find_loop_lines,
+    measure_moving,
+)
 from tests.unit.builders import START_NS, TRAINER, Lane, judge, make_timeline
 
 WORKER = 200

@@ -4,7 +4,7 @@ import pytest
 
 from fuelline.schema.diagnosis.facts import Facts
 from fuelline.schema.readings import Missing, Reading
-from fuelline.signals.recorded.stack_samples import Frame, comes_before
+from fuelline.signals.recorded.fetching.stack_samples import Frame, comes_before
 from tests.unit.builders import START_NS, TRAINER, Lane, facts_of, make_timeline
 
 SITE = "/usr/lib/python3.11/site-packages"

@@ -10,7 +10,7 @@ import pytest
 from fuelline.diagnose.start_up import shorten_start_up
 from fuelline.schema.run.recording import ProcessFacts
 from fuelline.schema.wire import Kind
-from fuelline.signals.recorded.stack_samples import parse_frames
+from fuelline.signals.recorded.fetching.stack_samples import parse_frames
 from fuelline.signals.recorded.start_stages import name_stack
 from fuelline.signals.recorded.start_up import measure_start_up
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline
@@ -233,6 +233,17 @@ def test_old_recordings_without_start_times_have_no_ledger() -> None:
                 f"init_process_group ({SITE}/torch/distributed/distributed_c10d.py:900)",
             ),
             "process group",
+        ),
+        # An optimizer imports the compiler; what that registers for itself compiles nothing.
+        (
+            (
+                "<module> (/job/train.py:3)",
+                f"__init__ ({SITE}/torch/optim/adam.py:9)",
+                "_find_and_load (<frozen importlib._bootstrap>:1176)",
+                f"<module> ({SITE}/torch/_inductor/lowering.py:9)",
+                f"register_lowering ({SITE}/torch/_inductor/lowering.py:90)",
+            ),
+            "imports",
         ),
         # A library's main program has no line of the user's.
         ((f"main ({SITE}/docling/cli/main.py:3)",), "code"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.signals.traced.kernel_names import take_apart
-from fuelline.signals.traced.names import CLASSES, classify, find_library, uses_tensor_cores
+from fuelline.signals.traced.kernels.names import CLASSES, classify, find_library, uses_tensor_cores
+from fuelline.signals.traced.kernels.parsed import take_apart
 
 _TABLE = [
     tuple(line.split("\t"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fuelline.schema.run.trace import DeviceKind, HostKind
 from fuelline.signals.traced import gaps, measure_trace
-from fuelline.signals.traced.names import classify, find_library, uses_tensor_cores
+from fuelline.signals.traced.kernels.names import classify, find_library, uses_tensor_cores
 from tests.unit.signals.traced.planted import US, Rank, build
 
 NCCL = "ncclDevKernel_AllReduce"

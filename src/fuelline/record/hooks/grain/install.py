@@ -1,7 +1,8 @@
 """Puts the hooks on grain's iterators in place once grain has been imported.
 
 The outermost `next()` of the thread that trains is the wait; those within it are part of it. Who
-reads and prepares is found by its reader (`signals/recorded/feeders.py`), as for any source.
+reads and prepares is found by its reader, as for any source
+(`signals/recorded/fetching/feeders.py`).
 """
 
 import json

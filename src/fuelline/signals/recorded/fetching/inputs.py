@@ -11,9 +11,8 @@ from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
 from fuelline.signals.recorded.counters import list_rates
-from fuelline.signals.recorded.fetches import (
+from fuelline.signals.recorded.fetching.fetches import (
     BLOCKED_STATES,
-    BUSY_STATES,
     STORAGE_STATES,
     fetch_table,
     fit_elasticity,
@@ -25,7 +24,7 @@ from fuelline.timeline import events
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
-    from fuelline.signals.recorded.fetches import Fetches
+    from fuelline.signals.recorded.fetching.fetches import Fetches
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
@@ -88,7 +87,7 @@ def measure_input(
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
-        fetchers=fetches.at_a_time(*BUSY_STATES),
+        fetchers=fetches.in_progress(),
         fetch_seconds=_fetch_seconds(fetches),
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()

@@ -17,15 +17,15 @@ import polars as pl
 from fuelline.schema.plan.chips import find_peak_bytes, find_peak_flops
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.run.trace import HostKind, KernelFacts
-from fuelline.signals.traced.lane import COMPUTE, COPY
-from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.signals.traced.kernels.lane import COMPUTE, COPY
+from fuelline.signals.traced.kernels.names import COMMUNICATION
 from fuelline.timeline.intervals import SPAN, intersect, merge, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.schema.run.trace import ChipFacts
-    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.run.trace import CopyDirection, DeviceKind
-from fuelline.signals.traced.names import (
+from fuelline.signals.traced.kernels.names import (
     CLASSES,
     COMMUNICATION,
     LIBRARIES,

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fuelline.schema.readings import Missing, Signal
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.stack_samples import (
     SampleKey,
     comes_before,
     find_loop_stage,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fuelline.schema.diagnosis.facts import Encoding, HotLine
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer

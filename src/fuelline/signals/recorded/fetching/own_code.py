@@ -24,7 +24,7 @@ import polars as pl
 from msgspec import structs
 
 from fuelline.schema.readings import Missing, Reading, value_of
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.stack_samples import (
     WAITING_FILE,
     SampleKey,
     comes_before,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import BudgetPart
     from fuelline.schema.parts import StepPart
     from fuelline.schema.readings import Signal
-    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.signals.recorded.fetching.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer

@@ -66,6 +66,8 @@ class Fetches:
     """Fetching threads at a time: the workers, or the trainer itself."""
     looks: int
     """Samples of the fetching threads themselves: `states` may be those of their helpers."""
+    is_inline: bool = False
+    """The trainer fetches itself, whenever it waits."""
     cpu_part: float | None = None
     """Of the time that they were ready to run: on a core, by the threads' own clocks; None where
     the fetches' clocks tell."""
@@ -73,6 +75,12 @@ class Fetches:
     """What a batch takes, as the framework counts it where `rows` cannot."""
     crew: CrewUse | None = None
     """Of threads without fetches of their own."""
+
+    def in_progress(self) -> Signal:
+        """How many fetches are under way while the trainer waits, on average."""
+        if self.is_inline and self.rows.height and not self.looks:
+            return total(1.0, "count", "the trainer fetches itself", self.rows.height)
+        return self.at_a_time(*BUSY_STATES)
 
     def at_a_time(self, *states: str) -> Signal:
         """How many of the threads were in these states at once, on average.
@@ -136,6 +144,7 @@ def collect_fetches(
         states=fetching,
         threads=threads,
         looks=looks,
+        is_inline=not workers and not crew.len(),
     )
 
 

@@ -27,10 +27,15 @@ from fuelline.schema.readings import Reading
 from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
 from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.counters import thread_growth
-from fuelline.signals.recorded.crews import Stages
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table, share_of
-from fuelline.signals.recorded.hotspots import find_spot
-from fuelline.signals.recorded.stack_samples import (
+from fuelline.signals.recorded.fetching.crews import Stages
+from fuelline.signals.recorded.fetching.fetches import (
+    STORAGE_STATES,
+    Fetches,
+    fetch_table,
+    share_of,
+)
+from fuelline.signals.recorded.fetching.hotspots import find_spot
+from fuelline.signals.recorded.fetching.stack_samples import (
     WAITING_FILE,
     comes_before,
     find_loop_stage,
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.schema.readings import Signal
-    from fuelline.signals.recorded.stack_samples import Frame, SampleKey
+    from fuelline.signals.recorded.fetching.stack_samples import Frame, SampleKey
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from fuelline.signals.traced.kernel_names import snake, take_apart
+from fuelline.signals.traced.kernels.parsed import snake, take_apart
 
 if TYPE_CHECKING:
     from fuelline.schema.parts import HostCause

@@ -11,7 +11,7 @@ from fuelline.schema.diagnosis.facts import PlaceFacts, StorageFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
 from fuelline.signals.recorded.counters import growth, latest, process_growth, usual_rate
-from fuelline.signals.recorded.fetches import (
+from fuelline.signals.recorded.fetching.fetches import (
     STORAGE_STATES,
     Fetches,
     fetch_table,

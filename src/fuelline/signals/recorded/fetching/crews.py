@@ -20,7 +20,7 @@ import polars as pl
 
 from fuelline.schema.readings import value_of
 from fuelline.signals.recorded.counters import process_growth
-from fuelline.signals.recorded.fetches import (
+from fuelline.signals.recorded.fetching.fetches import (
     STORAGE_STATES,
     CrewUse,
     Fetches,

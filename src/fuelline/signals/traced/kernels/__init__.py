@@ -1,0 +1,1 @@
+"""Kernels of imported traces: their names and classes, and the lane of a device."""
