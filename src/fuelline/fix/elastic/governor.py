@@ -8,7 +8,8 @@ the trainer. The next attempt waits twice as long. Workers that stand idle are p
 trial.
 
 How many workers are needed, and how many cores have room for, is counted as everywhere
-(schema.worker_count). Nothing is predicted: the trial measures it.
+(schema.worker_count). Nothing is predicted: the trial measures it. Workers on other hosts cost
+somebody else's cores: they are tried when this host has no room left and a gain is predicted.
 """
 
 from __future__ import annotations
