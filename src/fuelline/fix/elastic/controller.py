@@ -227,7 +227,7 @@ class LoaderController:
         how = self._crew.lose()
         self.governor.lose_remote(left)
         say(f"a worker on another host is lost ({how}); training goes on, {left} there are left")
-        self._journal.write("remote lost", loader=self._number, how=how, left=left)
+        self._journal.write("remote_lost", loader=self._number, how=how, left=left)
         self._settle(iterator)
 
     def end_errand(self, iterator: Any, result: Any) -> None:

@@ -203,7 +203,7 @@ class RemoteCrew:
             )
             self._since = monotonic()
             self._journal.write(
-                "remote ready",
+                "remote_ready",
                 loader=self._loader,
                 remote=len(self._nodes),
                 nodes=sorted(set(self._nodes.values())),
@@ -262,7 +262,7 @@ class RemoteCrew:
         if self._is_over:
             return
         if why:
-            self._journal.write("remote left", loader=self._loader, why=why)
+            self._journal.write("remote_left", loader=self._loader, why=why)
         if told:
             say(f"no workers on other hosts: {why}")
         self.close()
@@ -275,7 +275,7 @@ class RemoteCrew:
         self.figures = None
         if self._since:
             self._journal.write(
-                "remote end",
+                "remote_end",
                 loader=self._loader,
                 remote=len(self._nodes),
                 seconds=monotonic() - self._since,

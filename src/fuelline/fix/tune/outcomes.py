@@ -184,10 +184,10 @@ def _predicted(gain: float) -> Reading:
 
 def _find_remote(events: Sequence[FixEvent], fixes: Sequence[Fix]) -> RemoteUse | None:
     """What other hosts did; None if no worker there was ready."""
-    ready = [event for event in events if event.event == "remote ready"]
+    ready = [event for event in events if event.event == "remote_ready"]
     if not ready:
         return None
-    end = next((event for event in events if event.event == "remote end"), None)
+    end = next((event for event in events if event.event == "remote_end"), None)
     kept = [fix.trial.speedup for fix in fixes if is_remote(fix) and fix.outcome == "kept"]
     last = kept[-1] if kept else None
     return RemoteUse(
@@ -208,7 +208,7 @@ def is_remote(fix: Fix) -> bool:
 def _remote_notes(events: Sequence[FixEvent]) -> list[str]:
     notes = []
     for event in events:
-        if event.event == "remote ready":
+        if event.event == "remote_ready":
             hosts = count(len(event.nodes), "other host")
             notes.append(
                 f"{count(event.remote, 'worker')} on {hosts} made the same first batches as this "
@@ -216,9 +216,9 @@ def _remote_notes(events: Sequence[FixEvent]) -> list[str]:
                 f"{size(event.batch_bytes)}, and the line carries {rate(event.bytes_per_s)}."
             )
             notes += [f"Not used: {each}." for each in event.problems]
-        elif event.event == "remote left":
+        elif event.event == "remote_left":
             notes.append(f"Other hosts were left alone: {event.why}.")
-    lost = [event for event in events if event.event == "remote lost"]
+    lost = [event for event in events if event.event == "remote_lost"]
     if lost:
         ways = "; ".join(dict.fromkeys(event.how for event in lost))
         notes.append(

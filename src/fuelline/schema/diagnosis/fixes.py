@@ -23,7 +23,7 @@ class FixEvent(Struct, frozen=True, kw_only=True):
 
     event: str
     """served, left, change, trial, held, varies, lost, blocked, setting, end; of workers on other
-    hosts: remote ready, remote left, remote lost, remote end."""
+    hosts: remote_ready, remote_left, remote_lost, remote_end."""
     at_ns: int = 0
     pid: int = 0
     number: int = 0
