@@ -146,7 +146,7 @@ class RemoteScript(Scripted):
     def _kill(self, what: str) -> None:
         workers = self._zygote.list_workers(self.helper)
         victims = {"worker": workers[:1], "node": workers, "head": [self.helper]}[what]
-        for pid in victims:
+        for pid in filter(None, victims):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         SettingChange,
         TurnLimits,
     )
-    from fuelline.fix.elastic.reach import Crew
+    from fuelline.fix.elastic.reach import OtherHosts
 
 __all__ = ["LoaderController", "LoaderHistory", "LoaderRules"]
 
@@ -75,7 +75,7 @@ class LoaderController:
         journal: FixJournal,
         past: LoaderHistory | None = None,
         *,
-        crew: Crew | None = None,
+        crew: OtherHosts | None = None,
     ) -> None:
         self._past = past if past is not None else LoaderHistory()
         self._crew = crew

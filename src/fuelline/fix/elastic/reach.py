@@ -16,7 +16,7 @@ from fuelline.schema.worker_count import HEADROOM
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Observation
 
-__all__ = ["MOST_REMOTE", "Crew", "Forecast", "RemoteFigures", "predict"]
+__all__ = ["MOST_REMOTE", "OtherHosts", "RemoteFigures", "RemoteForecast", "predict"]
 
 MOST_REMOTE = 64
 """Workers on other hosts of one loader; each holds a core there."""
@@ -42,7 +42,7 @@ class RemoteFigures:
     """CPU of this host that a batch takes on its way in."""
 
 
-class Crew(Protocol):
+class OtherHosts(Protocol):
     """Workers on other hosts, for one loader."""
 
     figures: RemoteFigures | None
@@ -71,7 +71,7 @@ class Crew(Protocol):
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RemoteForecast:
     """What remote workers would bring."""
 
     count: int
@@ -84,7 +84,7 @@ class Forecast:
 
 def predict(
     look: Observation, figures: RemoteFigures, now: tuple[float, int], limits: tuple[float, int]
-) -> Forecast:
+) -> RemoteForecast:
     """How many remote workers are worth having; `now`: batches a second, and remote workers.
 
     Each brings one batch a fetch, all together no more than the line carries; the trainer takes no
@@ -108,4 +108,4 @@ def predict(
     needed = next(more for more in range(free + 1) if rate(more) >= ENOUGH * best)
     count = min(figures.count, remote + math.ceil(HEADROOM * needed))
     window = math.ceil(AHEAD * rate(count - remote) * slowest_s)
-    return Forecast(count, rate(count - remote), window)
+    return RemoteForecast(count, rate(count - remote), window)

@@ -37,9 +37,9 @@ from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.fix.elastic.reach import Crew
+    from fuelline.fix.elastic.reach import OtherHosts
 
-    CrewMaker = Callable[[int, FixJournal], Crew]
+    CrewMaker = Callable[[int, FixJournal], OtherHosts]
     """From a loader's number and the journal."""
 
 __all__ = ["LoaderRegistry", "open_registry"]

@@ -23,7 +23,7 @@ from fuelline.fix.elastic.memory import SegmentTable
 from fuelline.fix.elastic.reach import MOST_REMOTE, RemoteFigures
 from fuelline.fix.job_site import PRICE_VARIABLE
 from fuelline.fix.messages import say
-from fuelline.fix.remote.packing import Descriptor, Packed, pack_dataset
+from fuelline.fix.remote.packing import Descriptor, PackedDataset, pack_dataset
 from fuelline.fix.remote.parcels import Delivered, pack_small
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _MOST_PACKET_BYTES = 1 << 16
 
 
 class RemoteCrew:
-    """As `elastic.reach.Crew` says."""
+    """As `elastic.reach.OtherHosts` says."""
 
     def __init__(self, address: str, number: int, journal: FixJournal) -> None:
         self._address = address
@@ -74,7 +74,7 @@ class RemoteCrew:
         """By number, of the workers that live."""
         self._opened: set[int] = set()
         self._ends: deque[str] = deque()
-        self._tally = Tally()
+        self._tally = RemoteBatches()
         self._since = 0.0
         if not address.startswith("processes:") and importlib.util.find_spec("ray") is None:
             self.leave(
@@ -114,7 +114,7 @@ class RemoteCrew:
         """As above."""
         if self._is_over or not self._is_of(iterator) or self._has_packed:
             return False
-        if not isinstance(result, Packed):
+        if not isinstance(result, PackedDataset):
             self.leave(str(result))
             return False
         if not self._fingerprint:
@@ -126,7 +126,7 @@ class RemoteCrew:
         self._has_packed = True
         return self.figures is not None
 
-    def _ask_for_workers(self, packed: Packed) -> None:
+    def _ask_for_workers(self, packed: PackedDataset) -> None:
         self._start_helper()
         request = {"do": "find", "address": self._address, "count": self._count}
         self._tell({**request, "batches": packed.batches}, self._dataset)
@@ -292,7 +292,7 @@ class RemoteCrew:
             _reap(self._pid)
 
 
-class Tally:
+class RemoteBatches:
     """What came from other hosts, of one loader."""
 
     def __init__(self) -> None:
@@ -302,7 +302,7 @@ class Tally:
 class RemoteChannel(SocketChannel):
     """To a worker on another host, by way of the helper."""
 
-    def __init__(self, worker_id: int, slots: Any, tally: Tally) -> None:
+    def __init__(self, worker_id: int, slots: Any, tally: RemoteBatches) -> None:
         super().__init__()
         self._worker_id = worker_id
         self._slots = slots

@@ -30,7 +30,7 @@ from typing import Any
 
 from fuelline.fix.remote.placing import NowhereError, Placer, find_own_address, make_placer
 from fuelline.fix.remote.relay import LostWorkerError, Relay
-from fuelline.fix.remote.wire import Kind, meet_worker
+from fuelline.fix.remote.wire import FrameKind, meet_worker
 
 __all__ = ["main"]
 
@@ -54,12 +54,12 @@ _SENT = (
 
 def main(fd: int) -> None:
     """Serve the trainer at the other end of this socket until it is gone."""
-    helper = _Helper(socket.socket(fileno=fd))
+    helper = _Broker(socket.socket(fileno=fd))
     threading.Thread(target=helper.watch, daemon=True).start()
     helper.run()
 
 
-class _Helper:
+class _Broker:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._telling = threading.Lock()
@@ -236,10 +236,10 @@ class _Check:
 
 def _check(relay: Relay, content: mmap.mmap, batches: list[str]) -> _Check:
     try:
-        problem = relay.ask(Kind.LOAD, Kind.LOADED, LOAD_S, content).decode()
+        problem = relay.ask(FrameKind.LOAD, FrameKind.LOADED, LOAD_S, content).decode()
         if problem:
             return _Check(problem)
-        found = json.loads(relay.ask(Kind.CHECK, Kind.CHECKED, LOAD_S))
+        found = json.loads(relay.ask(FrameKind.CHECK, FrameKind.CHECKED, LOAD_S))
     except LostWorkerError as lost:
         return _Check(str(lost))
     if found["why"]:
@@ -256,10 +256,10 @@ def _flood(relay: Relay, size: int) -> int:
     """Bytes that came: on a slow line as many as it carries in this time."""
     came, deadline = 0, monotonic() + FLOOD_S
     try:
-        piece = relay.ask(Kind.FLOOD, Kind.FLOODED, FLOOD_S, str(size).encode())
+        piece = relay.ask(FrameKind.FLOOD, FrameKind.FLOODED, FLOOD_S, str(size).encode())
         while piece:
             came += len(piece)
-            piece = relay.expect(Kind.FLOODED, deadline - monotonic())
+            piece = relay.expect(FrameKind.FLOODED, deadline - monotonic())
     except LostWorkerError:
         pass  # it says so itself
     return came
@@ -267,7 +267,7 @@ def _flood(relay: Relay, size: int) -> int:
 
 def _reload(relay: Relay, content: mmap.mmap) -> None:
     try:
-        problem = relay.ask(Kind.LOAD, Kind.LOADED, LOAD_S, content).decode()
+        problem = relay.ask(FrameKind.LOAD, FrameKind.LOADED, LOAD_S, content).decode()
     except LostWorkerError as lost:
         problem = str(lost)
     if problem:

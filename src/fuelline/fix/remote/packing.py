@@ -28,7 +28,7 @@ from torch.utils.data import get_worker_info
 from fuelline.fix.elastic import seam
 from fuelline.fix.remote.parcels import find_fingerprint, pack_small
 
-__all__ = ["Descriptor", "Packed", "find_environment", "find_pickler", "pack_dataset", "unpack"]
+__all__ = ["Descriptor", "PackedDataset", "find_environment", "pack_dataset", "unpack"]
 
 MOST_BYTES = 1 << 30
 """Of a pickled dataset: sent to each worker, over a line that batches need."""
@@ -40,7 +40,7 @@ both sides have the same."""
 _RECIPE = ("dataset_kind", "dataset", "auto_collation", "collate_fn", "drop_last")
 
 
-class Packed(NamedTuple):
+class PackedDataset(NamedTuple):
     """What a parked worker gives back."""
 
     size: int
@@ -64,7 +64,7 @@ def _receive(slot: Any) -> int:
     return int(slot.detach())
 
 
-def pack_dataset(given: dict[str, Any], fd: int, indices: list[Any]) -> Packed:
+def pack_dataset(given: dict[str, Any], fd: int, indices: list[Any]) -> PackedDataset:
     """Write all of it to a file; `given` is what torch's worker loop was called with."""
     try:
         recipe = {name: given[name] for name in _RECIPE}
@@ -85,7 +85,7 @@ def pack_dataset(given: dict[str, Any], fd: int, indices: list[Any]) -> Packed:
                 size += file.write(part)
     finally:
         os.close(fd)
-    return Packed(size, fingerprint, batches)
+    return PackedDataset(size, fingerprint, batches)
 
 
 def unpack(content: memoryview) -> tuple[dict[str, Any], memoryview]:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.fix.elastic.channel import SocketChannel
 from fuelline.fix.elastic.memory import BytePool
-from fuelline.fix.remote.wire import SILENT_S, Kind
+from fuelline.fix.remote.wire import SILENT_S, FrameKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.fix.remote.placing import Node
-    from fuelline.fix.remote.wire import Frame, Link
+    from fuelline.fix.remote.wire import WireFrame, WorkerLink
 
 __all__ = ["LostWorkerError", "Relay"]
 
@@ -35,7 +35,7 @@ class Relay:
     """One worker; `on_end` is called once, with the reason."""
 
     def __init__(
-        self, number: int, node: Node, link: Link, on_end: Callable[[Relay, str], None]
+        self, number: int, node: Node, link: WorkerLink, on_end: Callable[[Relay, str], None]
     ) -> None:
         self.number = number
         self.node = node
@@ -52,7 +52,7 @@ class Relay:
         self._ending = threading.Lock()
         threading.Thread(target=self._run, daemon=True, name=f"relay-{number}").start()
 
-    def ask(self, kind: Kind, answer: Kind, timeout_s: float, body: Any = b"") -> bytes:
+    def ask(self, kind: FrameKind, answer: FrameKind, timeout_s: float, body: Any = b"") -> bytes:
         """Send, and wait for this kind of answer."""
         try:
             self._link.send(kind, body)
@@ -60,7 +60,7 @@ class Relay:
             self.end(_describe(error))
         return self.expect(answer, timeout_s)
 
-    def expect(self, answer: Kind, timeout_s: float) -> bytes:
+    def expect(self, answer: FrameKind, timeout_s: float) -> bytes:
         """Wait for an answer of this kind."""
         deadline = monotonic() + timeout_s
         while self.is_alive:
@@ -88,16 +88,18 @@ class Relay:
 
     def _pass_tasks(self, session: int, channel: SocketChannel, given: bytes) -> None:
         try:
-            self._link.send(Kind.OPEN, given, session=session)
+            self._link.send(FrameKind.OPEN, given, session=session)
             while True:
                 channel.wait(None)
                 try:
-                    self._link.send(Kind.TASK, bytes(channel.receive_pickled()), session=session)
+                    self._link.send(
+                        FrameKind.TASK, bytes(channel.receive_pickled()), session=session
+                    )
                 except BlockingIOError:
                     continue
                 except EOFError:
                     break
-            self._link.send(Kind.END, session=session)
+            self._link.send(FrameKind.END, session=session)
         except OSError as error:
             self.end(_describe(error))
         if self._channel is channel:
@@ -109,9 +111,9 @@ class Relay:
             while True:
                 frame = self._link.receive_head()
                 self._heard_at = monotonic()
-                if frame.kind == Kind.MESSAGE:
+                if frame.kind == FrameKind.MESSAGE:
                     self._pass_batch(frame)
-                elif frame.kind != Kind.PULSE:
+                elif frame.kind != FrameKind.PULSE:
                     self._answers.put((frame.kind, bytes(self._link.receive(frame.body))))
         except EOFError:
             self.end("its process ended")
@@ -120,7 +122,7 @@ class Relay:
         except OSError as error:
             self.end(_describe(error))
 
-    def _pass_batch(self, frame: Frame) -> None:
+    def _pass_batch(self, frame: WireFrame) -> None:
         began_s = thread_time()
         channel = self._channel if frame.session == self._session else None
         segments: list[tuple[Any, int]] = []

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Frame", "Kind", "Link", "meet_helper", "meet_worker"]
+__all__ = ["FrameKind", "WireFrame", "WorkerLink", "meet_helper", "meet_worker"]
 
 CUT_MS = 3000
 """Without an answer from the other host's kernel: then the link is cut."""
@@ -39,7 +39,7 @@ _MOST_PIECES = 64
 """Buffers in one system call (IOV_MAX is 1024)."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     LOAD = 1
@@ -62,7 +62,7 @@ class Kind(IntEnum):
     PULSE = 11
 
 
-class Frame(NamedTuple):
+class WireFrame(NamedTuple):
     """The head of a frame; its content comes next."""
 
     kind: int
@@ -72,7 +72,7 @@ class Frame(NamedTuple):
     parts: tuple[int, ...]
 
 
-class Link:
+class WorkerLink:
     """One end of a connection; any thread sends, one receives."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -89,7 +89,7 @@ class Link:
 
     def send(
         self,
-        kind: Kind,
+        kind: FrameKind,
         body: bytes | memoryview = b"",
         parts: Sequence[memoryview] = (),
         session: int = 0,
@@ -104,7 +104,7 @@ class Link:
         """Show that this process runs, unless something is being sent, which shows it as well."""
         if self._sending.acquire(blocking=False):
             try:
-                self._send_all([memoryview(_HEAD.pack(Kind.PULSE, 0, 0, 0))])
+                self._send_all([memoryview(_HEAD.pack(FrameKind.PULSE, 0, 0, 0))])
             finally:
                 self._sending.release()
 
@@ -117,11 +117,11 @@ class Link:
             if sent:
                 left[0] = left[0][sent:]
 
-    def receive_head(self) -> Frame:
+    def receive_head(self) -> WireFrame:
         """The next frame; EOFError after the last."""
         kind, session, count, body = _HEAD.unpack(self.receive(_HEAD.size))
         sizes = self.receive(_SIZE.size * count) if count else b""
-        return Frame(kind, session, body, tuple(size for (size,) in _SIZE.iter_unpack(sizes)))
+        return WireFrame(kind, session, body, tuple(size for (size,) in _SIZE.iter_unpack(sizes)))
 
     def receive(self, size: int) -> bytearray:
         """So many bytes."""
@@ -146,10 +146,10 @@ class Link:
         self._end.close()
 
 
-def meet_helper(address: tuple[str, int], secret: bytes, number: int) -> Link:
+def meet_helper(address: tuple[str, int], secret: bytes, number: int) -> WorkerLink:
     """Connect, as worker of this number; ConnectionError if the other side is not ours."""
     end = socket.create_connection(address, MEETING_S)
-    link, own = Link(end), os.urandom(_PROOF_BYTES)
+    link, own = WorkerLink(end), os.urandom(_PROOF_BYTES)
     asked = bytes(link.receive(_PROOF_BYTES))
     end.sendall(struct.pack("<I", number) + _prove(secret, b"worker", asked) + own)
     if not hmac.compare_digest(bytes(link.receive(_PROOF_BYTES)), _prove(secret, b"helper", own)):
@@ -158,10 +158,10 @@ def meet_helper(address: tuple[str, int], secret: bytes, number: int) -> Link:
     return link
 
 
-def meet_worker(end: socket.socket, secret: bytes) -> tuple[int, Link]:
+def meet_worker(end: socket.socket, secret: bytes) -> tuple[int, WorkerLink]:
     """A worker that has connected, and its number; ConnectionError if it is not ours."""
     end.settimeout(MEETING_S)
-    link, own = Link(end), os.urandom(_PROOF_BYTES)
+    link, own = WorkerLink(end), os.urandom(_PROOF_BYTES)
     end.sendall(own)
     (number,) = struct.unpack("<I", link.receive(4))
     is_ours = hmac.compare_digest(bytes(link.receive(_PROOF_BYTES)), _prove(secret, b"worker", own))

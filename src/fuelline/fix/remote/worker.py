@@ -24,13 +24,13 @@ from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.mailboxes import Inbox, Outbox, Slots, WorkerStart
 from fuelline.fix.remote.packing import find_environment, unpack
 from fuelline.fix.remote.parcels import Delivered, find_fingerprint, pack
-from fuelline.fix.remote.wire import PULSE_S, Kind, meet_helper
+from fuelline.fix.remote.wire import PULSE_S, FrameKind, meet_helper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.fix.remote.bootstrap import SourceFinder
-    from fuelline.fix.remote.wire import Link
+    from fuelline.fix.remote.wire import WorkerLink
 
 __all__ = ["work"]
 
@@ -41,13 +41,13 @@ _NOTHING = bytes(ForkingPickler.dumps(None))
 def work(address: tuple[str, int], secret: bytes, number: int, finder: SourceFinder) -> None:
     """Until the job is over."""
     link = meet_helper(address, secret, number)
-    worker = _Worker(link, finder)
+    worker = _RemoteWorker(link, finder)
     threading.Thread(target=worker.receive, daemon=True, name="fuelline-receive").start()
     threading.Thread(target=_show_life, args=(link,), daemon=True, name="fuelline-pulse").start()
     worker.run()
 
 
-def _show_life(link: Link) -> None:
+def _show_life(link: WorkerLink) -> None:
     pause = threading.Event()
     try:
         while not pause.wait(PULSE_S):
@@ -75,8 +75,8 @@ class _Session:
         self.tasks.put(_NOTHING)
 
 
-class _Worker:
-    def __init__(self, link: Link, finder: SourceFinder) -> None:
+class _RemoteWorker:
+    def __init__(self, link: WorkerLink, finder: SourceFinder) -> None:
         self._link = link
         self._finder = finder
         self._todo: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -96,35 +96,35 @@ class _Worker:
 
     def _sort(self, kind: int, number: int, body: bytes) -> None:
         session = self._sessions.get(number)
-        if kind == Kind.OPEN:
+        if kind == FrameKind.OPEN:
             session = self._sessions[number] = _Session(number, body)
             self._todo.put((kind, session))
-        elif kind == Kind.TASK and session is not None:
+        elif kind == FrameKind.TASK and session is not None:
             session.tasks.put(body)
-        elif kind == Kind.END and session is not None:
+        elif kind == FrameKind.END and session is not None:
             del self._sessions[number]
             session.end()
-        elif kind in {Kind.LOAD, Kind.CHECK, Kind.FLOOD}:
+        elif kind in {FrameKind.LOAD, FrameKind.CHECK, FrameKind.FLOOD}:
             self._todo.put((kind, body))
 
     def run(self) -> None:
         """One thing after the other, in the main thread: there torch's loop expects to be."""
-        actions: dict[Kind, Callable[[Any], None]] = {
-            Kind.LOAD: self._load,
-            Kind.CHECK: self._check,
-            Kind.FLOOD: self._flood,
-            Kind.OPEN: self._open,
+        actions: dict[FrameKind, Callable[[Any], None]] = {
+            FrameKind.LOAD: self._load,
+            FrameKind.CHECK: self._check,
+            FrameKind.FLOOD: self._flood,
+            FrameKind.OPEN: self._open,
         }
         while True:
             kind, given = self._todo.get()
-            actions[Kind(kind)](given)
+            actions[FrameKind(kind)](given)
 
     def _load(self, content: bytes) -> None:
         try:
             problem = self._take(memoryview(content))
         except Exception as failure:  # noqa: BLE001 - code of the job's own runs in it; it is told
             problem = f"it cannot be rebuilt there: {type(failure).__name__}: {failure}"
-        self._link.send(Kind.LOADED, problem.encode())
+        self._link.send(FrameKind.LOADED, problem.encode())
 
     def _take(self, content: memoryview) -> str:
         head, self._recipe = unpack(content)
@@ -154,13 +154,13 @@ class _Worker:
             answer = {"batches": line.batches, "why": line.why}
         except Exception as failure:  # noqa: BLE001 - as above
             answer = {"batches": [], "why": f"{type(failure).__name__}: {failure}"}
-        self._link.send(Kind.CHECKED, json.dumps(answer).encode())
+        self._link.send(FrameKind.CHECKED, json.dumps(answer).encode())
 
     def _flood(self, asked: bytes) -> None:
         piece = memoryview(bytes(_FLOOD_BYTES))
         for _ in range(max(1, int(asked) // _FLOOD_BYTES)):
-            self._link.send(Kind.FLOODED, piece)
-        self._link.send(Kind.FLOODED)
+            self._link.send(FrameKind.FLOODED, piece)
+        self._link.send(FrameKind.FLOODED)
 
     def _open(self, session: _Session) -> None:
         self._loop(_Line(self._link, session), session, json.loads(session.given))
@@ -200,7 +200,7 @@ class _Worker:
 class _Line:
     """What the mailboxes take for the channel to the trainer."""
 
-    def __init__(self, link: Link, session: _Session) -> None:
+    def __init__(self, link: WorkerLink, session: _Session) -> None:
         self.pool: Any = None
         """Where torch's collate function makes its tensors: the memory is used again."""
         self._link = link
@@ -237,7 +237,7 @@ class _Line:
         busy_ns, cpu_ns = now.busy_ns - self._usage.busy_ns, now.cpu_ns - self._usage.cpu_ns
         body, parts = pack(Delivered(message, busy_ns, cpu_ns, self._slots.is_varying()))
         self._usage = now
-        self._link.send(Kind.MESSAGE, body, parts, self._session.number)
+        self._link.send(FrameKind.MESSAGE, body, parts, self._session.number)
 
     def cancel_join_thread(self) -> None:
         """As a queue does."""
