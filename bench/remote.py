@@ -1,7 +1,8 @@
 """Batches prepared on other hosts: the same, fast enough, and no harm?
 
 `python -m bench.remote [PART]`. Parts: `equal [N]`, `line`, `failures`, `gain`, `ray`; all of them
-without one. Root is needed for all but the first: other hosts are network namespaces on this machine, with links of a set rate.
+without one. Root is needed for all but the first: other hosts are network namespaces on this
+machine, with links of a set rate.
 
 - equal: N (500) randomised loaders (bench.remote_case), without Ray: the helper process, the
   protocol and the worker are the real ones, workers are forked from a process that has torch.
@@ -36,6 +37,7 @@ from bench.remote_hosts import Hosts
 
 COUNT = 500
 SHARES = 2
+PROGRESS = 20
 RATE = "1gbit"
 LINE_BYTES = 125e6 * 1448 / 1538
 """Of payload a second: 1 Gbit, less the heads of each packet of 1,500 bytes."""
@@ -69,6 +71,8 @@ def measure_share(seed: int, count: int) -> Counter[str]:
             seen.update({"configurations": 1, "different": int(bool(problem))})
             seen.update({"with batches from elsewhere": int(told["batches"] > 0)})
             seen.update({"batches from elsewhere": told["batches"], "kills": told["kills"]})
+            if seen["configurations"] % PROGRESS == 0:
+                print(f"share {seed}: {dict(seen)}", flush=True)
             if problem:
                 print(f"differs in {problem}: {case}", flush=True)
     return seen

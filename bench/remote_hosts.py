@@ -36,11 +36,10 @@ def can_make_hosts() -> bool:
 class Hosts:
     """The first one is where the job runs; the others are reached through links of this rate."""
 
-    def __init__(self, others: int, rate: str = "", delay: str = "") -> None:
+    def __init__(self, others: int, rate: str = "") -> None:
         self.names = [f"fl{os.getpid()}h{number}" for number in range(others + 1)]
         self.addresses = [f"10.77.0.{number + 1}" for number in range(others + 1)]
         self._rate = rate
-        self._delay = delay
         self._started: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> Hosts:  # noqa: PYI034 - Python 3.10 has no Self
@@ -83,14 +82,7 @@ class Hosts:
 
     def cut(self, number: int) -> None:
         """Packets to and from this host are lost from now on; nobody is told."""
-        self._do(
-            self.names[0], "tc", "qdisc", "replace", "dev", f"l{number}", "root", "netem",
-            "loss", "100%",
-        )  # fmt: skip
-        self._do(
-            self.names[number], "tc", "qdisc", "replace", "dev", "e0", "root", "netem",
-            "loss", "100%",
-        )  # fmt: skip
+        self._do(self.names[0], "ip", "link", "set", f"l{number}", "nomaster")
 
     def _do(self, name: str, *words: str) -> None:
         _call("ip", "netns", "exec", name, *words)

@@ -289,6 +289,9 @@ class LoaderController:
             self._act(iterator, change)
         else:
             self._tell_block()
+        governor = self.governor
+        if governor.is_remote_refused and governor.figures is not None and not governor.remote:
+            self._leave_remote(iterator, governor.remote_refusal)
 
     def _tell_block(self) -> None:
         """What holds, not what a job at the brink shows now and then."""
@@ -318,8 +321,6 @@ class LoaderController:
         iterator.fl_resize(change.active, change.window, self.governor.remote, self._slowness)
         self._tell_change(change)
         self._settle(iterator)
-        if self.governor.is_remote_refused and not self.governor.remote:
-            self._leave_remote(iterator, "")
 
     def _make_room(self) -> None:
         try:

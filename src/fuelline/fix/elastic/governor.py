@@ -91,6 +91,8 @@ class Governor:
     """Of those that are ready."""
     is_remote_refused: bool = False
     """Whether they did not help, or would not."""
+    remote_refusal: str = ""
+    """Why they would not."""
 
     def hear(self, look: Observation) -> SettingChange | None:
         """Take in a stretch; what to change now, if anything."""
@@ -155,9 +157,7 @@ class Governor:
         gain = forecast.rate / rate
         if gain < 1 + LEAST_REACH:
             self.is_remote_refused = not self.remote
-            if self.is_remote_refused:
-                words = f"workers on other hosts would bring {100 * (gain - 1):.0f} %"
-                self.blocked_by = f"{self.blocked_by}, and {words}"
+            self.remote_refusal = f"they are predicted to bring {100 * (gain - 1):.0f} %"
             return None
         count = forecast.count
         window = max(

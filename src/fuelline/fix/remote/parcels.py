@@ -105,6 +105,8 @@ def _feed(seen: Any, thing: Any) -> None:
             _feed(seen, each)
     elif isinstance(thing, (str, bytes, int, float, complex, type(None))):
         seen.update(repr(thing).encode("utf-8", "surrogatepass"))
+    elif isinstance(thing, type):
+        seen.update(f"{thing.__module__}.{thing.__qualname__}".encode())
     elif hasattr(thing, "__dict__"):
         _feed(seen, vars(thing))
     else:

@@ -201,8 +201,11 @@ class _ProcessPlacer:
         command = [*self._hosts[int(node.name)]["command"], "-c", _FROM_STDIN]
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert process.stdin is not None
-        process.stdin.write(pickle.dumps((_TEXT, given)))
-        process.stdin.close()
+        try:
+            with process.stdin as stdin:
+                stdin.write(pickle.dumps((_TEXT, given)))
+        except BrokenPipeError:
+            pass  # it has ended: `find_end` says how
         self._running[number] = process
 
     def find_end(self, number: int) -> str:

@@ -149,6 +149,14 @@ class WorkerLink:
 def meet_helper(address: tuple[str, int], secret: bytes, number: int) -> WorkerLink:
     """Connect, as worker of this number; ConnectionError if the other side is not ours."""
     end = socket.create_connection(address, MEETING_S)
+    try:
+        return _meet(end, secret, number)
+    except (OSError, EOFError):
+        end.close()
+        raise
+
+
+def _meet(end: socket.socket, secret: bytes, number: int) -> WorkerLink:
     link, own = WorkerLink(end), os.urandom(_PROOF_BYTES)
     asked = bytes(link.receive(_PROOF_BYTES))
     end.sendall(struct.pack("<I", number) + _prove(secret, b"worker", asked) + own)

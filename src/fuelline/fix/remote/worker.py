@@ -284,6 +284,7 @@ class _CheckLine:
         _, batch = message
         if isinstance(batch, seam.ExceptionWrapper):
             self.why = str(batch.exc_msg).strip().splitlines()[-1]
+            return
         body, parts = pack(message)
         size = len(body) + sum(part.nbytes for part in parts)
         self.batches.append((find_fingerprint(batch), seconds, size))
