@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.devices import DeviceFacts, EnergyFacts
     from fuelline.schema.diagnosis.facts import Culprit, Facts
-    from fuelline.schema.diagnosis.findings import Limit, RunSummary, Stage
+    from fuelline.schema.diagnosis.findings import Limit, Remedy, RunSummary, Stage
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.store.entry_points import Plugin
@@ -378,7 +378,7 @@ _QUEUED = 0.5
 
 def explain(culprit: Culprit, judge: Callable[[Facts], list[Finding]]) -> LateRank:
     """The culprit with its own cause; `judge` gives the findings for one rank's facts."""
-    stage, limit, why = _cause(culprit, judge)
+    stage, limit, why, remedies = _cause(culprit, judge)
     longer = duration(culprit.excess_seconds / max(1, culprit.late_count))
     words = f"its {_WORDS.get(culprit.part, culprit.part)} takes {longer} longer each time"
     return LateRank(
@@ -386,10 +386,11 @@ def explain(culprit: Culprit, judge: Callable[[Facts], list[Finding]]) -> LateRa
         late_count=culprit.late_count,
         of=culprit.of,
         caused_wait_seconds=culprit.caused_wait_seconds,
-        because=f"{words}: {why}" if why else words,
+        because=f"{words}. On that rank alone: {why}" if why else words,
         stage=stage,
         limit=limit,
         part=culprit.part,
+        remedies=remedies,
     )
 
 
@@ -402,18 +403,26 @@ _WORDS: dict[StepPart, str] = {
 
 def _cause(
     culprit: Culprit, judge: Callable[[Facts], list[Finding]]
-) -> tuple[Stage | None, Limit | None, str]:
+) -> tuple[Stage | None, Limit | None, str, list[Remedy]]:
     own = culprit.own
     if own is None:
-        return None, None, ""
+        return None, None, "", []
     if culprit.part in _INPUT_PARTS:
         found = next((each for each in judge(own) if each.stage in _INPUT_STAGES), None)
-        return (found.stage, found.limit, found.sentence) if found else (None, None, "")
+        if found is None:
+            return None, None, "", []
+        # A gain of the whole job cannot be told from one of its ranks.
+        kept = [
+            msgspec.structs.replace(each, at_most_speedup=None, question=None)
+            for each in found.remedies
+            if not each.by_fix
+        ]
+        return found.stage, found.limit, found.sentence, kept
     if culprit.part in _COMPUTE_PARTS:
         if _lacks_cores(culprit, own):
-            return "compute", "cores", "it is ready to run but has to wait for a core"
-        return "compute", "code", ""
-    return "pause", "code", ""
+            return "compute", "cores", "it is ready to run but has to wait for a core.", []
+        return "compute", "code", "", []
+    return "pause", "code", "", []
 
 
 def _lacks_cores(culprit: Culprit, own: Facts) -> bool:

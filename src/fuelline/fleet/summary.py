@@ -84,7 +84,7 @@ def _find_causes(diagnosis: Diagnosis, seconds: float) -> Iterator[FleetCause]:
     for finding, share in losses:
         yield FleetCause(
             code=finding.code,
-            title=finding.name.replace("-", " "),
+            title=finding.title,
             lost_seconds=(seconds - before) * share / whole,
         )
 

@@ -105,6 +105,8 @@ class Series:
     """A line through them; else dots."""
     ends: tuple[tuple[float, float], ...] = ()
     """Low and high of every point, if it has an interval: a thin line in pictures."""
+    names: tuple[str, ...] = ()
+    """Of the points, if they have any."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Advice:
     """The one change that is recommended."""
 
     text: str
-    """Exactly what to write or type."""
+    """What to do; `Code` if it is to be written or typed as it stands."""
     gain: Figure | None
     details: tuple[str, ...] = ()
 

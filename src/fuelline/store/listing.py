@@ -32,6 +32,7 @@ from fuelline.schema.run.recording import (
     Moment,
     Number,
 )
+from fuelline.store.runs import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +217,7 @@ def is_running(run: Listed) -> bool:
     if run.ended_ns is not None or run.launcher_pid is None:
         return False
     is_here = bytes(run.host) == msgspec.json.encode(socket.gethostname())
-    return is_here and Path(f"/proc/{run.launcher_pid}").exists()
+    return is_here and is_alive(run.launcher_pid)
 
 
 def find_running(runs: Sequence[Path]) -> Path | None:

@@ -280,3 +280,13 @@ def is_run(path: Path) -> bool:
         or MANIFEST_FILE in names
         or any(is_below(path, f"{part}/{RUN_FILE}") for part in parts)
     )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host works yet: a zombie only waits for its parent to look."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    state, *_, threads = stat.rpartition(b")")[2].split()[:18]
+    return state not in (b"Z", b"X") or threads != b"1"

@@ -304,7 +304,11 @@ def explained(part: StepPart, own: Facts | None, excess_seconds: float = 10.0) -
 def test_a_rank_that_waits_for_input_has_the_cause_that_its_own_facts_show() -> None:
     late = explained("input", build_facts({"base": "reading", "facts": {}}))
     assert late.stage == "read"
-    assert late.because.startswith("its wait for input takes 100 ms longer each time: ")
+    assert late.because.startswith(
+        "its wait for input takes 100 ms longer each time. On that rank alone: "
+    )
+    assert late.remedies
+    assert all(each.at_most_speedup is None for each in late.remedies)
     unknown = explained("input", build_facts({"base": "healthy", "facts": {}}))
     assert (unknown.stage, unknown.limit) == (None, None)
     assert unknown.because.endswith("longer each time")

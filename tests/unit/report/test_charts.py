@@ -61,7 +61,20 @@ def test_a_picture_is_well_formed_and_escapes_its_words() -> None:
     root = ET.fromstring(draw_svg(CHART))
     words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "A & B <title>" in words
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
+    dots = list(root.iter("{http://www.w3.org/2000/svg}path"))
+    assert len(dots) == 4 + len(CHART.series)  # the points, and a legend's sign for each series
+
+
+def test_each_series_has_a_sign_of_its_own_and_points_may_have_names() -> None:
+    pair = tuple(
+        Series(name, ((place, 1),), joined=False, names=(f"op {name}",))
+        for place, name in enumerate("ab")
+    )
+    root = ET.fromstring(draw_svg(Chart("t", "x", "y", pair)))
+    shapes = {path.attrib["d"] for path in root.iter("{http://www.w3.org/2000/svg}path")}
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(shapes) == len(pair)
+    assert {"op a", "op b"} <= set(words)
 
 
 def test_a_picture_of_names_with_control_characters_is_well_formed() -> None:

@@ -5,8 +5,9 @@ import re
 import msgspec
 import pytest
 
+from fuelline.report.diagnosis.words import as_code
 from fuelline.report.diagnosis.writer import write_document
-from fuelline.report.document import Bars, Document, Heading, Items, Statement
+from fuelline.report.document import Bars, Code, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
@@ -202,3 +203,20 @@ def test_a_run_without_a_command_is_called_by_its_id() -> None:
     diagnosis = starved()
     nameless = replace(diagnosis, run=replace(diagnosis.run, command=[]))
     assert statements(write_document(nameless))[0].startswith(diagnosis.run.run_id)
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_code"),
+    [
+        ("DataLoader(..., num_workers=4, prefetch_factor=4)", True),
+        ("batch_size=128", True),
+        ("blockdev --setra 4096 /dev/sda", True),
+        ("fuelline run --fix", True),
+        ("fuelline probe --dir /data, then diagnose this run again", False),
+        ("give the job more CPU cores (quota, cpuset or instance type)", False),
+        ("copy on a stream of its own, one batch ahead, with non_blocking=True", False),
+    ],
+)
+def test_advice_in_words_is_not_set_as_code(setting: str, is_code: bool) -> None:
+    assert as_code(setting) == setting
+    assert isinstance(as_code(setting), Code) is is_code

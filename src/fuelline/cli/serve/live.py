@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LiveKind = Literal["snapshot", "over"]
 INTERVAL_S = 2
 """Between two looks."""
+_GONE = "the run's folder is gone: what is below was the last to be seen of it"
 _MOST_LINE_BYTES = 16 << 20
 """Of a snapshot: 64 ranks take some kilobytes."""
 
@@ -83,6 +84,8 @@ class _Reader:
             while line := await child.stdout.readline():
                 await self._tell("snapshot", line.decode().strip())
             said = (await child.stderr.read()).decode("utf-8", "replace").strip()
+            if not run_dir.exists():
+                said = _GONE
             await self._tell("over", json.dumps(said))
         finally:
             if child.returncode is None:

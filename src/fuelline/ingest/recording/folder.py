@@ -54,6 +54,7 @@ from fuelline.schema.run.recording import (
     TableFacts,
 )
 from fuelline.schema.run.samples import JOURNAL_NAME
+from fuelline.store.runs import is_alive
 from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES, is_possible
 
@@ -147,7 +148,7 @@ def has_ended(run: RunFacts, run_dir: Path) -> bool:
         names = []
     writers = {int(found[1]) for name in names if (found := _SPOOL_NAME.match(name))}
     # A job that has not loaded its framework yet has no spool, but it has a launcher.
-    return not any(Path(f"/proc/{pid}").exists() for pid in {*writers, run.launcher_pid})
+    return not any(pid and is_alive(pid) for pid in {*writers, run.launcher_pid})
 
 
 _SPOOL_NAME = re.compile(rf"(\d{{1,10}})(?:-\d+)?{re.escape(wire.SUFFIX)}")

@@ -33,6 +33,7 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.files import list_below
 from fuelline.schema.run.recording import DAMAGED, RUN_FILE, SPOOL_DIR, Blindspot
 from fuelline.schema.run.samples import JOURNAL_NAME, Blind
+from fuelline.store.runs import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -169,7 +170,7 @@ class RunTail:
             phase=_read_phase(header) if self._is_here else int(wire.Phase.OUTSIDE),
             trainer_tid=header.trainer_tid,
             stopped_errno=header.stopped_errno,
-            is_alive=Path(f"/proc/{header.pid}").exists() if self._is_here else None,
+            is_alive=is_alive(header.pid) if self._is_here else None,
             is_counted=spool.tail.is_counted,
             rank=rank,
             events=look.events,

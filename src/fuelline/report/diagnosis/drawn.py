@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, label_of
+from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, as_code, label_of
 from fuelline.report.document import (
     Advice,
     Bar,
@@ -101,7 +101,7 @@ def _list_money(diagnosis: Diagnosis, top: Finding, path: str) -> list[Figure]:
     found = [Figure("lost per hour and accelerator", f"{hourly:.2f} USD")]
     if top.lost_usd >= _LEAST_USD:
         lost = f"{top.lost_usd:.2f} USD"
-        found.append(Figure("lost in this run", lost, f"{path}/lost_usd", top.lost_usd))
+        found.append(Figure("what that cost", lost, f"{path}/lost_usd", top.lost_usd))
     return found
 
 
@@ -123,7 +123,8 @@ def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
         gain = Figure(then, times(recommended.speedup), "recommended/speedup/value",
                       recommended.speedup.value)  # fmt: skip
         risk = (f"Check first: {recommended.risk}.",) if recommended.risk else ()
-        return Advice(recommended.text(), gain, (f"{recommended.why}.", *risk))
+        why = f"{recommended.why[:1].upper()}{recommended.why[1:]}."
+        return Advice(as_code(recommended.text()), gain, (why, *risk))
     remedies = [] if top is None else [
         (place, each)
         for place, each in enumerate(top.remedies)
@@ -133,7 +134,15 @@ def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
         return None
     place, remedy = remedies[0]
     path = f"findings/{diagnosis.findings.index(top)}/remedies/{place}"
-    return Advice(remedy.setting, _gain_of(remedy, path), (f"{remedy.why}.",))
+    gain = _gain_of(remedy, path) or Figure(
+        "of the time at most; how much of it was not predicted",
+        percent(top.lost_share),
+        f"findings/{diagnosis.findings.index(top)}/lost_share",
+        top.lost_share,
+    )
+    risk = (f"Check first: {remedy.risk}.",) if remedy.risk else ()
+    why = f"{remedy.why[:1].upper()}{remedy.why[1:]}."
+    return Advice(as_code(remedy.setting), gain, (why, *risk))
 
 
 def _gain_of(remedy: Remedy, path: str) -> Figure | None:
@@ -173,15 +182,14 @@ def tell_story(picture: RunPicture | None) -> list[Block]:
     waiting = frozenset(str(part) for part in WAITING_PARTS)
     story = Story(picture, words, waiting, _tabulate(picture))
     notes = []
-    if picture.which:
-        notes.append(Statement(f"The columns are {picture.per}s of device {picture.which}."))
     if picture.kept_frac < 1:
         share = percent(picture.kept_frac)
         notes.append(Statement(f"Excerpts of the run, {share} of its time, one after the other."))
     if picture.moments_left_out:
         more = picture.moments_left_out
         notes.append(Statement(f"{more} more moments of the same kinds are not marked."))
-    return [Heading("The run over time", "Over time"), story, *notes]
+    title = f"The run over time: {picture.which}" if picture.which else "The run over time"
+    return [Heading(title, "Over time"), story, *notes]
 
 
 _WORDS = {
@@ -316,8 +324,8 @@ def _presets(
 _KNOB_OF: dict[KnobName, GridKnob] = {"num_workers": "workers", "prefetch_factor": "prefetch"}
 """Settings of the loader that a slider turns."""
 _EXPLAINED = (
-    "Predicted by the pipeline model of this recording, with a 90 % interval. The command below "
-    "the sliders gives the same answer, and any that is not in this file."
+    "Predicted by the pipeline model of this recording, with a 90 % interval: the answers of "
+    "`fuelline whatif`."
 )
 
 

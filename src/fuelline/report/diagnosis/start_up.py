@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.report.diagnosis.words import as_code
 from fuelline.report.document import Bar, Bars, Block, Code, Heading, Item, Items, Statement
 from fuelline.schema.units import duration, percent
 
@@ -47,7 +48,7 @@ def describe_start_up(diagnosis: Diagnosis) -> list[Block]:
     )
     blocks: list[Block] = [Heading(title, "Start-up"), Bars(bars)]
     items = tuple(
-        Item(Code(each.setting), (f"{_word(part)}: {each.why}", *_lines(part)))
+        Item(as_code(each.setting), (f"{_word(part)}: {each.why}", *_lines(part)))
         for part in sorted(start_up.parts, key=lambda part: -part.seconds)
         for each in part.shorten
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
+
+from fuelline.report.document import Code
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Finding, Verdict
@@ -16,6 +19,7 @@ PART_WORDS = {
     "transfer": "copy to device",
     "sync": "synchronise",
     "undivided communication": "communication",
+    "allocation": "device allocation",
 }
 TIME_WORDS = {"input": "preparing data", "forward": "the model"}
 """In a job without steps."""
@@ -31,6 +35,8 @@ WAITING_PARTS: tuple[Part, ...] = (
     "waiting for a peer",
     "data wait",
     "launch-bound",
+    "host code",
+    "allocation",
     "synchronisation",
     "start-up",
     "profiler overhead",
@@ -50,7 +56,22 @@ def label_of(verdict: Verdict, findings: list[Finding]) -> str:
 
 def title_of(finding: Finding) -> str:
     """`PR201 too few workers`, because a code alone explains nothing."""
-    return f"{finding.code} {finding.name.replace('-', ' ')}"
+    return f"{finding.code} {finding.title}"
+
+
+_COMMANDS = ("blockdev", "fuelline", "nvidia-smi", "python")
+
+
+def as_code(setting: str) -> str:
+    """Code if it can be pasted as it stands: Python, or a command. Else advice in words."""
+    first, _, rest = setting.partition(" ")
+    if first in _COMMANDS:
+        return setting if ", " in rest or "; " in rest else Code(setting)
+    try:
+        ast.parse(setting)
+    except SyntaxError:
+        return setting
+    return Code(setting)
 
 
 TIER_WORDS = {

@@ -29,6 +29,7 @@ from fuelline.report.diagnosis.words import (
     TIER_WORDS,
     TIME_WORDS,
     WAITING_PARTS,
+    as_code,
     title_of,
 )
 from fuelline.report.document import (
@@ -42,7 +43,7 @@ from fuelline.report.document import (
     Items,
     Statement,
 )
-from fuelline.schema.diagnosis.trials import AS_GOOD
+from fuelline.schema.diagnosis.trials import AS_GOOD, TF_DATA, name_setting
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.units import count, duration, number, percent, times
 
@@ -174,9 +175,15 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
             f"{duration(window.after_seconds)} after {'it' if is_stepless else 'the last step'}."
         )
     if diagnosis.trace is not None:
-        note = "All devices together, each from its first event to its last."
+        many = len(diagnosis.devices) > 1
+        note = "From the device's first event to its last."
+        if many:
+            note = "All devices together, each from its first event to its last."
         if diagnosis.trace.steps_from in ("profiler", "annotation"):
-            note = "All devices together, from the first marked step to the end of the last."
+            is_marked = diagnosis.trace.steps_from == "profiler"
+            what = "marked step" if is_marked else "annotation that repeats"
+            whole = f"from the first {what} to the end of the last."
+            note = f"All devices together, {whole}" if many else f"F{whole[1:]}"
             if max(window.before_seconds, window.after_seconds) >= _LEAST_CUT * window.seconds:
                 note += (
                     f" Not counted: {duration(window.before_seconds)} of warm-up or other steps "
@@ -233,7 +240,7 @@ def _may_fix(diagnosis: Diagnosis) -> bool:
 
 def _remedies(finding: Finding, *, may_fix: bool) -> list[Block]:
     items = tuple(
-        Item(Code(remedy.setting), tuple(_remedy_details(remedy)))
+        Item(as_code(remedy.setting), tuple(_remedy_details(remedy)))
         for remedy in finding.remedies
         if may_fix or not remedy.by_fix
     )
@@ -283,7 +290,7 @@ def _also_found(findings: list[Finding]) -> list[Block]:
     items = tuple(
         Item(
             f"{title_of(finding)}: {finding.sentence}",
-            (Code(finding.remedies[0].setting),) if finding.remedies else (),
+            (as_code(finding.remedies[0].setting),) if finding.remedies else (),
         )
         for finding in findings
     )
@@ -376,7 +383,7 @@ def describe_fixes(
     price: float | None = None,
 ) -> list[Block]:
     """A point for each loader and each setting left alone; settings alone without --fix."""
-    left = tuple(Item(Code(each.setting), tuple(_setting_details(each))) for each in settings)
+    left = tuple(Item(as_code(each.setting), tuple(_setting_details(each))) for each in settings)
     if not fixes:
         return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
@@ -387,8 +394,9 @@ def describe_fixes(
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     if effect is not None:
-        words = f"before: {_describe_stretch(effect.before)}"
-        details = [f"now: {_describe_stretch(effect.after)}"]
+        unit = _unit(next((each for each in fixes if each.fixes), None))
+        words = f"before: {_describe_stretch(effect.before, unit)}"
+        details = [f"now: {_describe_stretch(effect.after, unit)}"]
         if not effect.is_judged_after:
             details.append(_ENDED_SOON)
         items.insert(0, Item(words, tuple(details)))
@@ -400,14 +408,19 @@ def describe_fixes(
     return blocks
 
 
-def _describe_stretch(stretch: Stretch) -> str:
+def _unit(loader: LoaderFixes | None) -> str:
+    """What prepares batches."""
+    return "thread" if loader is not None and loader.framework == TF_DATA else "worker"
+
+
+def _describe_stretch(stretch: Stretch, unit: str) -> str:
     """`139 ms per step, 115 samples/s, 65 % of it waiting for data, 1 worker`."""
     parts = [] if stretch.step_seconds is None else [f"{duration(stretch.step_seconds)} per step"]
     if stretch.samples_per_s is not None:
         parts.append(f"{number(stretch.samples_per_s)} samples/s")
     if stretch.wait_share is not None:
         parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
-    parts.append("1 worker" if stretch.workers == 1 else f"{stretch.workers} workers")
+    parts.append(count(stretch.workers, unit))
     return ", ".join(parts)
 
 
@@ -422,15 +435,16 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     if not loader.fixes:
         return f"{name}: nothing was changed"
     now = loader.workers_at_end
-    own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
+    own = count(loader.workers, _unit(loader))
+    asked = "the job had" if loader.framework else "the job asked for"
     end = f", {now} at the end" if now is not None else ""
     changes = count(len(loader.fixes), "change")
-    return f"{name}: {changes}, {len(kept)} kept (the job asked for {own}{end})"
+    return f"{name}: {changes}, {len(kept)} kept ({asked} {own}{end})"
 
 
 def _list_trial(loader: LoaderFixes, price: float | None = None) -> list[str]:
     used = [] if loader.remote is None else [_describe_remote(loader.remote, price)]
-    return [*(_sentence(fix) for fix in loader.fixes), *loader.notes, *used]
+    return [*(_sentence(fix, loader.framework) for fix in loader.fixes), *loader.notes, *used]
 
 
 def _describe_remote(used: RemoteUse, price: float | None) -> str:
@@ -451,9 +465,9 @@ def _describe_remote(used: RemoteUse, price: float | None) -> str:
     return f"{words}, and save {worth:.2f} USD per hour and accelerator."
 
 
-def _sentence(fix: Fix) -> str:
+def _sentence(fix: Fix, framework: str) -> str:
     trial = fix.trial
-    words = ", ".join(setting.text() for setting in trial.settings)
+    words = ", ".join(name_setting(setting, framework) for setting in trial.settings)
     if isinstance(trial.speedup, Missing):
         achieved = f"not judged ({trial.speedup.reason})"
     else:

@@ -273,15 +273,19 @@ def _points_table(found: ModelPoints, top: int) -> Table:
     return Table(
         ("operator", "shapes", "n", "time", "share", "FLOP/B", "bound", "roof", "batch"),
         tuple(_line(point) for point in found.points[:top]),
+        gives_way=1,
     )
+
+
+_LONGEST_NAME = 18
 
 
 def _line(point: OperatorPoint) -> tuple[str, ...]:
     intensity = point.intensity
     turn = point.batch_to_turn
     return (
-        point.name.lstrip("_")[:18],
-        point.shapes[:15],
+        point.name.lstrip("_")[:_LONGEST_NAME],
+        point.shapes,
         str(point.calls),
         duration(point.seconds.value),
         percent(point.share),
@@ -296,10 +300,13 @@ def chart_points(found: ModelPoints) -> Chart:
     """Roofs of the precisions in use, operators as dots by what binds them."""
     used = {point.precision for point in found.points if point.flops}
     dots: dict[str, list[tuple[float, float]]] = {}
+    names: dict[str, list[str]] = {}
     for point in found.points:
         if point.intensity is not None and point.seconds.value > 0:
             achieved = point.flops / point.seconds.value / 1e9
             dots.setdefault(point.bound, []).append((point.intensity, achieved))
+            name = f"{point.name.lstrip('_')} {percent(point.share)}"
+            names.setdefault(point.bound, []).append(name)
     places = [x for points in dots.values() for x, _ in points]
     roofs = [
         Series(f"{precision} roof", _roof(found.roofline, precision, places))
@@ -310,11 +317,16 @@ def chart_points(found: ModelPoints) -> Chart:
         f"{found.target} on {found.roofline.name}",
         "FLOPs per byte",
         "GFLOP/s",
-        (*roofs, *(Series(f"{bound}-bound", tuple(each), joined=False) for bound, each in
-        dots.items())),
+        (
+            *roofs,
+            *(
+                Series(f"{bound}-bound", tuple(each), joined=False, names=tuple(names[bound]))
+                for bound, each in dots.items()
+            ),
+        ),
         log_x=True,
         log_y=True,
-    )  # fmt: skip
+    )
 
 
 def _roof(

@@ -34,11 +34,14 @@ def draw_svg(chart: Chart) -> str:
         *_grid(across, up),
         *_mark(chart, across),
     ]
+    taken: list[tuple[float, float]] = []
     for number, series in enumerate(chart.series):
         colour = _COLOURS[number % len(_COLOURS)]
+        shape = _SHAPES[number % len(_SHAPES)]
         parts += _ends(series, across, up, colour)
-        parts += _series(series, across, up, colour)
-        parts += _legend(series.name, number, colour)
+        parts += _series(series, across, up, colour, shape)
+        parts += _names(series, across, up, taken)
+        parts += _legend(series.name, number, colour, shape)
     parts += _labels(chart)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -98,24 +101,59 @@ def _ends(series: Series, across: Axis, up: Axis, colour: str) -> list[str]:
     ]
 
 
-def _series(series: Series, across: Axis, up: Axis, colour: str) -> list[str]:
+def _series(series: Series, across: Axis, up: Axis, colour: str, shape: str) -> list[str]:
     places = [
         (_x(x), _y(y))
         for x, y in ((across.share(a), up.share(b)) for a, b in series.points)
         if x is not None and y is not None
     ]
-    parts = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places]
+    parts = [_dot(x, y, colour, shape) for x, y in places]
     if series.joined and len(places) > 1:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
     return parts
 
 
-def _legend(name: str, number: int, colour: str) -> list[str]:
+_SHAPES = (
+    "M-3.5,0 a3.5,3.5 0 1,0 7,0 a3.5,3.5 0 1,0 -7,0",  # a disc
+    "M-4,-4 h8 v8 h-8 Z",
+    "M0,-5 L5,4 H-5 Z",
+    "M0,-5.5 L5.5,0 L0,5.5 L-5.5,0 Z",
+    "M0,5 L5,-4 H-5 Z",
+    "M-5,-1.5 h3.5 v-3.5 h3 v3.5 h3.5 v3 h-3.5 v3.5 h-3 v-3.5 h-3.5 Z",
+)
+"""One for each colour, for who cannot tell colours apart."""
+
+
+def _dot(x: float, y: float, colour: str, shape: str) -> str:
+    return f'<path transform="translate({x:.1f} {y:.1f})" d="{shape}" fill="{colour}"/>'
+
+
+_NAME_WIDTH, _NAME_HEIGHT = 130, 13
+_MOST_NAMED = 8
+
+
+def _names(series: Series, across: Axis, up: Axis, taken: list[tuple[float, float]]) -> list[str]:
+    """Beside their points, the first ones first, where no other name stands."""
+    parts = []
+    for (a, b), name in zip(series.points[:_MOST_NAMED], series.names, strict=False):
+        if (right := across.share(a)) is None or (high := up.share(b)) is None:
+            continue
+        x, y = _x(right), _y(high)
+        near = (abs(x - x0) < _NAME_WIDTH and abs(y - y0) < _NAME_HEIGHT for x0, y0 in taken)
+        if any(near):
+            continue
+        taken.append((x, y))
+        aside, anchor = (9, "start") if right < TURN else (-9, "end")
+        parts.append(_words(x + aside, y + 4, name, anchor))
+    return parts
+
+
+def _legend(name: str, number: int, colour: str, shape: str) -> list[str]:
     x = _LEFT + 200 * (number % 3)
     y = HEIGHT - 26 + 16 * (number // 3)
     return [
-        f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>',
+        _dot(x + 5, y - 4, colour, shape),
         f'<text x="{x + 15}" y="{y}">{_text(name)}</text>',
     ]
 

@@ -85,6 +85,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The text of that line, as it was when the job ran."""
 
 
+_UPPER = {"cpu": "CPU"}
+
+
+def title_of(name: str) -> str:
+    """Of a rule, as it is read: `too little CPU`."""
+    return " ".join(_UPPER.get(word, word) for word in name.split("-"))
+
+
 class Remedy(Struct, frozen=True, kw_only=True):
     """A proposal: what to set, why it should help, what it may cost."""
 
@@ -130,9 +138,13 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What the job's accelerators drew meanwhile: at least what they draw at rest, at most their
     mean power; null where no power was read."""
 
+    @property
+    def title(self) -> str:
+        """`too little CPU`."""
+        return title_of(self.name)
+
     def __repr__(self) -> str:
-        title = self.name.replace("-", " ")
-        return f"<Finding {self.code} {title} {percent(self.lost_share)}, {self.confidence}>"
+        return f"<Finding {self.code} {self.title} {percent(self.lost_share)}, {self.confidence}>"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -235,6 +247,8 @@ class LateRank(Struct, frozen=True, kw_only=True):
     part: StepPart | IdleCause | Activity | Literal[""] = ""
     """Recorded: the part of its budget that is longer than the others'. Imported: what its device
     does while they wait. Empty if it is not known."""
+    remedies: list[Remedy] = field(default_factory=list)
+    """Of its own cause, as for a job that is this rank alone: no gain is predicted for all."""
 
 
 class JitterForecast(Struct, frozen=True, kw_only=True):
@@ -331,7 +345,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         """`PR201 too few workers`, `CP400 healthy`, or `cannot tell`."""
         code = self.verdict.code
         names = (each.name for each in self.findings if each.code == code)
-        title = next(names, "healthy").replace("-", " ")
+        title = title_of(next(names, "healthy"))
         return f"{code} {title}" if code is not None else "cannot tell"
 
     def check(self) -> None:

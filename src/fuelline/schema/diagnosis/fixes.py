@@ -49,6 +49,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     setting: str = ""
     batches: int | None = None
     """Taken from the loader's workers until it ended."""
+    framework: str = ""
+    """Of the source; empty: a DataLoader."""
     is_allowed: bool = False
     """The user lets workers change in mid-epoch though the dataset draws in them."""
     remote: int = 0
@@ -132,5 +134,7 @@ class LoaderFixes(Struct, frozen=True, kw_only=True):
     fixes: list[Fix] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was not done, and why; workers that were lost."""
+    framework: str = ""
+    """Of the source; empty: a DataLoader. Workers of tf.data are the threads of its pool."""
     remote: RemoteUse | None = None
     """Workers on other hosts; null if there were none."""

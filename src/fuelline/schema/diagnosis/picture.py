@@ -76,7 +76,7 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     per: Literal["step", "slice"] = "step"
     """What buckets hold: steps, or where none are marked equal slices of the time."""
     which: str = ""
-    """Of several devices: the one whose time the buckets show."""
+    """Of several devices or ranks: the one whose time the buckets show."""
     kept_frac: float = 1.0
     """Of the run's time that is shown, where only excerpts of it were kept: they follow each other
     without a gap."""

@@ -9,6 +9,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.picture import Moment, RunPicture
 from fuelline.schema.parts import STEP_PARTS
+from fuelline.schema.units import amount, count
 from fuelline.signals.levels import find_levels
 from fuelline.signals.recorded.lanes import find_throttled, list_lanes
 
@@ -66,13 +67,19 @@ def picture_run(
         if is_part
         else None,
         kept_frac=segments.kept_frac,
+        which="" if trainer.rank is None else f"rank {trainer.rank}",
     )
 
 
 def _fix_words(event: FixEvent) -> str:
+    """What was turned: how many workers, or how many batches they prepare ahead."""
+    now = count(event.active, "worker")
     if event.was is None:
-        return f"{event.active} workers"
-    return f"{event.was[0]} to {event.active} workers"
+        return f"{event.why}: {now}" if event.why else now
+    workers, ahead = event.was
+    if workers == event.active:
+        return f"{ahead} to {amount(event.window, 'batch', 'batches')} ahead"
+    return f"{workers} to {now}"
 
 
 def _thinned(moments: list[Moment]) -> list[Moment]:

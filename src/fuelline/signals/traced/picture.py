@@ -52,7 +52,7 @@ def picture_trace(survey: Survey) -> RunPicture | None:
         bin_s=(edges[-1] - edges[0]) / 1e9 / _BINS,
         lanes=[_lane(each, bins) for each in accounts if _meets(each, bins)][:MOST_LANES],
         per=per,
-        which=_name(shown),
+        which=f"device {_name(shown)}",
     )
 
 

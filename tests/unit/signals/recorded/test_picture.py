@@ -1,5 +1,7 @@
 """A run over time: buckets leave nothing out, keep their extremes, and stay few."""
 
+from typing import Any
+
 import pytest
 
 from fuelline.schema.diagnosis.fixes import FixEvent
@@ -73,6 +75,21 @@ def test_a_checkpoint_a_validation_and_a_fix_are_marked_when_they_were() -> None
     assert moments["checkpoint"].at_s == pytest.approx((at_ns - START_NS) / 1e9)
     assert moments["checkpoint"].seconds == pytest.approx(0.04)
     assert moments["fix"].detail == "1 to 2 workers"
+
+
+@pytest.mark.parametrize(
+    ("turned", "words"),
+    [
+        ({"active": 1, "window": 4, "was": (1, 2)}, "2 to 4 batches ahead"),
+        ({"active": 1, "window": 2, "was": (2, 4)}, "2 to 1 worker"),
+        ({"active": 1, "window": 2, "why": "it did not help"}, "it did not help: 1 worker"),
+    ],
+)
+def test_what_a_fix_turned_is_told(turned: dict[str, Any], words: str) -> None:
+    lane = steps(10)
+    change = FixEvent(event="change", at_ns=lane.now_ns - MS, **turned)
+    (moment,) = picture_of(lane, fixes=[change]).moments
+    assert moment.detail == words
 
 
 def test_of_very_many_moments_a_few_of_each_kind_are_kept_and_the_rest_are_counted(

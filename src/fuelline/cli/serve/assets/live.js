@@ -30,16 +30,25 @@ const rankRow = (rank) => {
 
 const HEADS = ["rank", "pid", "steps", "steps/s", "mean", "p95", "input", "last seconds", "now"];
 
+const legend = (ranks) => {
+  const parts = [...new Set(ranks.flatMap((rank) => rank.shares.filter(({ frac }) => frac >= 0.005).map(({ part }) => part)))];
+  return parts.map((part) => make("li", {}, make("span", { className: `key p-${part.replaceAll(" ", "-")}` }), WORDS[part] ?? part));
+};
+const WORDS = { input: "wait for input", loop: "between steps", "own code": "your own code", transfer: "copy to device", sync: "synchronise" };
+
 const draw = (snapshot) => {
   put("state", `${snapshot.state} for ${duration(snapshot.run_s)}`);
+  document.getElementById("top").className = `summary ${!snapshot.code ? "unsure" : snapshot.code === "CP400" ? "fine" : "alarm"}`;
   if (snapshot.verdict) put("verdict", snapshot.verdict);
   else if (snapshot.ranks.some((rank) => rank.steps)) put("verdict", "Training; the first diagnosis is being made");
   const pace = snapshot.ranks.map((rank) => rank.samples_per_s).filter((value) => value !== null);
   const steps = Math.max(0, ...snapshot.ranks.map((rank) => rank.steps ?? 0));
-  const figures = [["steps", steps.toLocaleString("en-US")], ["samples per second", pace.length ? Math.round(pace.reduce((sum, each) => sum + each, 0)).toLocaleString("en-US") : "-"],
+  const lost = snapshot.lost_share === null ? [] : [["of the time lost", percent(snapshot.lost_share)]];
+  const figures = [...lost, ["steps", steps.toLocaleString("en-US")], ["samples per second", pace.length ? Math.round(pace.reduce((sum, each) => sum + each, 0)).toLocaleString("en-US") : "-"],
     ["ranks", snapshot.ranks.length], ["cores in use", maybe(snapshot.host.cores_used, three)]];
   document.getElementById("figures").replaceChildren(...figures.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
   document.getElementById("ranks").replaceChildren(make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col", textContent: head })))), make("tbody", {}, ...snapshot.ranks.map(rankRow)));
+  document.getElementById("legend").replaceChildren(...legend(snapshot.ranks));
   const host = snapshot.host, rate = (value) => maybe(value, (each) => `${sized(each)}/s`);
   const lines = [`cores: ${maybe(host.cores_used, three)} of ${maybe(host.cores_allowed, three)}, others ${maybe(host.cores_others, three)}`,
     `disks: read ${rate(host.disk_read_bytes_per_s)}, write ${rate(host.disk_write_bytes_per_s)}`, `network: in ${rate(host.net_in_bytes_per_s)}, out ${rate(host.net_out_bytes_per_s)}`,

@@ -5,6 +5,7 @@ const search = document.getElementById("search"), state = document.getElementByI
 const rows = document.getElementById("rows"), counted = document.getElementById("count");
 const more = document.getElementById("more"), compare = document.getElementById("compare");
 const chosen = new Set();
+const COLUMNS = ["box", "name", "started", "took", "pace", "how", "verdict"];
 let shownRuns = [], drawnRuns = "";
 
 const row = (run) => {
@@ -14,9 +15,10 @@ const row = (run) => {
   const link = make("a", { href: `/${goesOn ? "live" : "run"}/${encodeURIComponent(run.run)}`, textContent: run.run });
   const started = run.started ? new Date(run.started).toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" }) : "";
   const pace = run.verdict?.samples_per_s;
-  return make("tr", {}, ...[box, link, started, run.seconds === null ? "" : duration(run.seconds),
+  const cells = [box, link, started, run.seconds === null ? "" : duration(run.seconds),
     pace === null || pace === undefined ? "" : pace.toLocaleString("en-US", { maximumFractionDigits: pace >= 100 ? 0 : 1 }),
-    make("span", { className: `state ${run.state}`, textContent: run.state }), run.verdict?.words ?? ""].map((cell) => make("td", {}, cell)));
+    make("span", { className: `state ${run.state}`, textContent: run.state }), run.verdict?.words ?? ""];
+  return make("tr", {}, ...cells.map((cell, place) => make("td", { className: COLUMNS[place] }, cell)));
 };
 
 const choose = (run, isChosen) => {

@@ -5,12 +5,14 @@ Threshold: 5 % of the window to be listed, 10 % to be the verdict. One rank must
 than its share of the waiting (60 % of two, twice its share of more); if ranks take turns, it is
 jitter (SY602). If the next step is shorter by as much as the wait took, the device was still
 working through its queue, and the wait costs nothing.
-Fix: whatever makes that rank late; its own stage and limit are part of the finding.
+Fix: whatever makes that rank late; its own stage, limit and remedies are part of the finding.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
@@ -52,11 +54,15 @@ class Straggler:
                 Evidence(what=f"time spent waiting for another rank: {_by_rank(facts)}"),
             ],
             remedies=[
+                *(
+                    msgspec.structs.replace(each, why=f"what rank {worst.rank} needs: {each.why}")
+                    for each in worst.remedies
+                ),
                 Remedy(
                     setting=f"look at rank {worst.rank} alone: its device, its host, its data",
                     why="the other ranks are only as fast as the slowest one",
                     applicability="display",
-                )
+                ),
             ],
         )
 

@@ -49,7 +49,8 @@ def _heading(block: Heading) -> Markup:
 def _statement(block: Statement) -> Markup:
     if block.command:
         lead = block.text.removesuffix(block.command).strip()
-        return tag("div", tag("p", lead, class_="lead-in"), _copied(block.command), class_="next")
+        command = _copied(Code(block.command))
+        return tag("div", tag("p", lead, class_="lead-in"), command, class_="next")
     label = [tag("span", block.label, class_="label")] if block.label else []
     kind = "alarm" if block.alarm else "good" if block.label else None
     return tag("p", block.text, *label, class_=kind)
@@ -136,8 +137,8 @@ def _share(bar: Bar) -> Markup:
 def _copied(words: str) -> Markup:
     """Words to be pasted elsewhere, with a button."""
     button = tag("button", "Copy", type="button", class_="copy", aria_label=f"Copy: {words}")
-    code = tag("code", *_apart(words))
-    return tag("div", code, button, class_="copied")
+    kind = "code" if isinstance(words, Code) else "span"
+    return tag("div", tag(kind, *_apart(words), class_="words"), button, class_="copied")
 
 
 def _apart(words: str) -> list[str]:
@@ -218,7 +219,14 @@ def draw_table(table: Table) -> Markup:
     rows = [
         tag(
             "tr",
-            *(tag("td", _cell(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)),
+            *(
+                tag(
+                    "td",
+                    _cell(cell),
+                    class_=kind or ("short" if len(cell) <= _SHORT_CELL else None),
+                )
+                for cell, kind in zip(row, kinds, strict=True)
+            ),
         )
         for row in table.rows
     ]
@@ -226,6 +234,8 @@ def draw_table(table: Table) -> Markup:
     return tag("div", drawn, class_="wide", tabindex="0", role="group", aria_label="Table")
 
 
+_SHORT_CELL = 24
+"""Characters that stay on one line."""
 _LONG_CELL = 120
 """Characters: names of templates of C++ have thousands."""
 
@@ -242,7 +252,10 @@ _TWINS = ("before", "after")
 def _pairs(block: SideBySide) -> Markup:
     """Both bars of a row on one scale."""
     most = max((value for pair in block.values for value in pair), default=0.0) or 1.0
-    head = [tag("th", name, scope="col") for name in (*block.table.header[:1], "as bars")]
+    head = [
+        tag("th", *block.table.header[:1], scope="col"),
+        tag("th", tag("span", "as bars"), scope="col"),
+    ]
     for place, name in enumerate(block.table.header[1:]):
         swatch = [tag("span", class_=f"swatch {_TWINS[place]}")] if place < len(_TWINS) else []
         head.append(tag("th", *swatch, name, scope="col", class_="number"))

@@ -40,7 +40,8 @@ def draw_sliders(sliders: Sliders, table: Markup, place: str) -> Markup:
     data = {
         "sliders": [asdict(each) for each in sliders.sliders],
         "answers": {
-            ",".join(map(str, places)): _answer(answer) for places, answer in grid.answers.items()
+            ",".join(map(str, places)): list_answer(answer)
+            for places, answer in grid.answers.items()
         },
         "presets": sliders.presets,
         "now": {"value": grid.samples_per_s, "text": number(grid.samples_per_s)},
@@ -60,7 +61,7 @@ def _as_text(table: Markup) -> Markup:
     return tag("details", tag("summary", "The same as a table"), table)
 
 
-def _answer(answer: Forecast) -> list[Any]:
+def list_answer(answer: Forecast) -> list[Any]:
     """Speedup with its interval and throughput, as numbers and in words; then what limits it."""
     speedup, pace = answer.speedup, answer.samples_per_s
     if isinstance(speedup, Missing) or isinstance(pace, Missing):

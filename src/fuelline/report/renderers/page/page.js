@@ -38,6 +38,14 @@ document.addEventListener("click", async (event) => {
   }, 1600);
 });
 
+// Paper cannot be pressed: pictures bring their tables, and what is folded away is shown.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  for (const each of opened) each.open = true;
+});
+addEventListener("afterprint", () => { for (const each of opened) each.open = false; });
+
 const links = new Map([...document.querySelectorAll(".bar li a")].map((link) => [link.hash.slice(1), link]));
 const seen = new Set();
 if (links.size) {

@@ -1,6 +1,8 @@
 "use strict";
 // What if, by hand: every answer was computed by the model when the page was written. Nothing is
-// computed here; what is not in the table is a command away.
+// computed here; what is not in the table is a command away, or asked of the server that shows the page.
+
+const model = { ask: null };  // set where there is somebody to ask
 
 class Sliders {
   constructor(element) {
@@ -43,14 +45,27 @@ class Sliders {
     });
     const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
     button.setAttribute("aria-label", "Copy the command");
-    const copied = make("div", { className: "copied" }, make("code", {}, ...command.split(" ").flatMap((word) => [make("span", { textContent: word }), " "]).slice(0, -1)), button);
+    const copied = make("div", { className: "copied" }, make("code", { className: "words" }, ...command.split(" ").flatMap((word) => [make("span", { textContent: word }), " "]).slice(0, -1)), button);
     this.output.replaceChildren(...this.say(places), copied);
+    clearTimeout(this.asking);
+    if (model.ask && !this.isNow(places) && !this.answers[places.join(",")]) this.asking = setTimeout(() => this.ask(places), 300);
   }
+
+  // Of the server: the same command, whose answer is kept like those of the file.
+  async ask(places) {
+    const turned = {};
+    this.inputs.forEach(({ slider }, number) => { if (places[number] !== slider.now) turned[slider.option.slice(2)] = slider.typed[places[number]]; });
+    const answer = await model.ask(turned);
+    this.answers[places.join(",")] = answer ?? [null, "cannot tell", "the server has no answer; the command below says why"];
+    this.update();
+  }
+
+  isNow(places) { return this.inputs.every(({ slider }, number) => places[number] === slider.now); }
 
   say(places) {
     const answer = this.answers[places.join(",")];
-    const isNow = this.inputs.every(({ slider }, number) => places[number] === slider.now);
-    if (isNow) return [this.big(`${this.now.text} samples/s`, "as recorded, by the model; move a slider", this.now.value, "samples_per_s")];
+    if (this.isNow(places)) return [this.big(`${this.now.text} samples/s`, "as recorded, by the model; move a slider", this.now.value, "samples_per_s")];
+    if (!answer && model.ask) return [this.big("…", "the model is asked", "", "none")];
     if (!answer) return [this.big("Ask the model", "this combination is not in this file; the command answers it", "", "none")];
     const [value, words, then, low, high, pace, paceWords] = answer;
     if (value === null) return [this.big("Cannot tell", then, "", "missing")];
