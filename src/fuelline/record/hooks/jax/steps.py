@@ -187,12 +187,16 @@ class CompiledCalls(Hook):
         guest.append(_STEP_KIND, monotonic_ns(), 0, self._number, 0, -1)
 
     def _tell_place(self) -> None:
-        """Where the loop calls its step: other stacks are compared with that."""
+        """Where the loop calls its step: other stacks are compared with that.
+
+        A call that compiles runs in JAX's own Python, of which later calls have none.
+        """
         frames: list[str] = []
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - Python has no other way
         while frame is not None and len(frames) < MOST_FRAMES:
             code = frame.f_code
-            if "/fuelline/record/hooks/" not in code.co_filename:
+            is_below = not frames and code.co_filename.startswith(seam.JAX.folder)
+            if not is_below and "/fuelline/record/hooks/" not in code.co_filename:
                 name = getattr(code, "co_qualname", code.co_name)
                 frames.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
             frame = frame.f_back

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
 from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.counters import thread_growth
@@ -111,7 +111,7 @@ def find_feeders(
         return Feeders(trainer, loader)
     asked = _Asked.find(timeline, trainer, segments, is_recorded=is_recorded)
     if not is_recorded and asked.wait is None:
-        return Feeders(trainer, loader)
+        return Feeders(trainer, loader, asking=asked.places)
     wait = asked.wait
     if asked.is_own and isinstance(wait, Reading) and wait.value > _input_frac(segments):
         lines = rank_spots(asked.below, timeline.source_lines)
@@ -193,7 +193,7 @@ class _Asked:
         is_seen = between >= _FEW_SAMPLES or gap < _SHORT_GAP
         is_told = bool(usual or model) and total >= _FEW_SAMPLES and is_seen
         return _Asked(
-            wait=_as_share(gap, seen, max(1, between)) if is_told else None,
+            wait=_as_share(gap, seen, max(1, between)) if is_told else _too_few(told, total),
             is_own=own >= _MOSTLY * seen,
             places=frozenset(
                 [
@@ -205,6 +205,13 @@ class _Asked:
             inside=[(_below_hook(frames), n) for frames, _, n in timed],
             is_made_inside=inside >= _FEW_SAMPLES and working >= _MOSTLY * inside,
         )
+
+
+def _too_few(told: list[Frame] | None, total: int) -> Signal | None:
+    """Steps that hooks tell have a stack, so that the rest of the loop could have been told."""
+    if told is None:
+        return None
+    return Missing(reason=f"only {total} stack samples show what the loop does between its steps")
 
 
 def _find_told(timeline: Timeline, trainer: Trainer) -> list[Frame] | None:
