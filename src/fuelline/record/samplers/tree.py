@@ -34,8 +34,8 @@ class Thread:
     """One thread with the two files that are read again and again."""
 
     __slots__ = (
-        "blocked_line", "blocked_until_ns", "blocked_verdict", "is_busy", "last_state",
-        "oncpu_ns", "pid", "runq_ns", "schedstat_fd", "syscall_fd", "tid",
+        "blocked_line", "blocked_until_ns", "blocked_verdict", "is_at_work", "is_busy",
+        "last_state", "oncpu_ns", "pid", "runq_ns", "schedstat_fd", "syscall_fd", "tid",
     )  # fmt: skip
 
     def __init__(self, pid: int, tid: int, task_fd: int) -> None:
@@ -49,6 +49,8 @@ class Thread:
             raise
         self.oncpu_ns = self.runq_ns = -1
         self.is_busy = True
+        self.is_at_work = False
+        """Whether its stacks showed it in more than a wait: then it is looked at more often."""
         self.last_state = ""
         self.blocked_line = b""
         self.blocked_until_ns = 0

@@ -174,9 +174,15 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
             f"{duration(window.after_seconds)} after {'it' if is_stepless else 'the last step'}."
         )
     if diagnosis.trace is not None:
-        note = "All devices together, each from its first event to its last."
+        many = len(diagnosis.devices) > 1
+        note = "From the device's first event to its last."
+        if many:
+            note = "All devices together, each from its first event to its last."
         if diagnosis.trace.steps_from in ("profiler", "annotation"):
-            note = "All devices together, from the first marked step to the end of the last."
+            is_marked = diagnosis.trace.steps_from == "profiler"
+            what = "marked step" if is_marked else "annotation that repeats"
+            whole = f"from the first {what} to the end of the last."
+            note = f"All devices together, {whole}" if many else f"F{whole[1:]}"
             if max(window.before_seconds, window.after_seconds) >= _LEAST_CUT * window.seconds:
                 note += (
                     f" Not counted: {duration(window.before_seconds)} of warm-up or other steps "

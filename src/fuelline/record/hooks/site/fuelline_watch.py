@@ -127,10 +127,14 @@ def _hook(framework: str, run_dir: str, watcher: Watcher) -> None:
     adapter.install(run_dir, watcher.watch)
 
 
-def _stay_on_this_host() -> None:
+def is_this_host() -> bool:
     """A launcher such as srun carries our variables to other hosts, whose clocks are not ours."""
     boot_id = os.environ.get("FUELLINE_BOOT_ID")
-    if boot_id and boot_id.encode() != _read(BOOT_ID).strip():
+    return not boot_id or boot_id.encode() == _read(BOOT_ID).strip()
+
+
+def _stay_on_this_host() -> None:
+    if not is_this_host():
         raise RuntimeError(
             f"it runs on {os.uname().nodename}, another host than `fuelline run`. "
             "Start a recorder on each host: `srun fuelline run --node-rank auto --run-dir DIR ...`"

@@ -28,10 +28,12 @@ from fuelline.signals.recorded.fetching.stack_samples import (
     WAITING_FILE,
     SampleKey,
     comes_before,
+    find_backward,
     find_loop_stage,
     find_most_common,
     find_stacks,
     find_user_line,
+    is_compiled,
     rank_lines,
 )
 from fuelline.signals.statistics import proportion
@@ -121,12 +123,12 @@ def find_own_code(
         and not any(frame.place in asking for frame in frames)
     ]
     model = find_most_common(stacks, "forward", timeline.source_lines)
-    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    backward = find_backward(stacks, timeline, trainer.pid)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
     shares = _shares_while_sampled(timeline, trainer, segments)
     elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)
-    if any(facts.step_frames for facts in timeline.processes if facts.pid == trainer.pid):
-        # Whose steps are compiled calls waits for them below a line of the loop, with no frame.
+    if is_compiled(timeline, trainer.pid):
+        # Waiting for such a step shows as a line of the loop, with no frame below it.
         elsewhere += shares.get("sync", 0.0)
     forward = shares.get("forward", 0.0)
     everywhere = proportion(sum(n for _, n in own), total, "stacks: own code")

@@ -141,6 +141,28 @@ def find_most_common(
     return max(of_stage, key=lambda pair: pair[0], default=(0, None))[1]
 
 
+def is_compiled(timeline: Timeline, pid: int) -> bool:
+    """Whether steps are calls of a compiled function, below which a stack has no frames."""
+    return any(facts.framework == "jax" for facts in timeline.processes if facts.pid == pid)
+
+
+def find_told(timeline: Timeline, pid: int) -> list[Frame] | None:
+    """The stack of a step that hooks have told, outermost frame first."""
+    told = (facts.step_frames for facts in timeline.processes if facts.pid == pid)
+    return next((parse_frames(frames) for frames in told if frames), None)
+
+
+def find_backward(
+    stacks: Iterable[tuple[list[Frame], int]], timeline: Timeline, pid: int
+) -> list[Frame] | None:
+    """The backward pass as it was mostly seen; where it is too short for that, as hooks told it."""
+    texts = timeline.source_lines
+    found, told = find_most_common(stacks, "backward", texts), find_told(timeline, pid)
+    if found is not None or told is None or find_loop_stage(told, texts) != "backward":
+        return found
+    return told
+
+
 def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
     """Whether one stack's line stands above the other's where they part; None if in no function."""
     for mine, theirs in zip(frames, other or [], strict=False):
