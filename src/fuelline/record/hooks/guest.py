@@ -212,7 +212,7 @@ class Guest:
     def tell_step_place(self, below: str = "") -> None:
         """Write down the stack that ends in the loop's line of a step: others are compared with it.
 
-        Outermost frame first, named as py-spy does. `below`: a folder whose frames, where innermost,
+        Outermost frame first, named as py-spy does. `below`: a folder whose frames, innermost,
         are left out, as those of a call that compiles, which later calls do not have.
         """
         frames: list[str] = []
