@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
 
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
-_OURS = re.compile(r"/fuelline/record/hooks/")
+_LIBRARY = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/(record/hooks|fix/datasets)/"
+)
+_OURS = re.compile(r"/fuelline/(record/hooks|fix/datasets)/")
 """What stands in for a function written in C hides the line that called it."""
 _TOOLKIT = re.compile(r"/(numpy|torch|tensorflow|keras|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
