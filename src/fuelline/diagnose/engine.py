@@ -249,8 +249,11 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
             f"only {_count_steps(facts.steps.count)} after the first. Record at least "
             f"{_FEW_STEPS}; a minute of training is better."
         )
-    unknown = _unknown_share(facts, findings)
-    if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
+    crowded = value_of(facts.compute.crowded_share) or 0.0
+    unknown = _unknown_share(facts, findings) + crowded
+    # A lack of cores that is named also holds the training process up.
+    other = unknown - crowded if findings and findings[0].limit == "cores" else unknown
+    if findings and findings[0].lost_share >= max(VERDICT_SHARE, other):
         top = findings[0]
         if top.confidence == "low":
             return _no_verdict(f"{top.sentence} {_LOW_CONFIDENCE}")
@@ -288,6 +291,13 @@ def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
 
 
 def _why_unknown(facts: Facts, share: float) -> str:
+    crowded = value_of(facts.compute.crowded_share) or 0.0
+    if crowded > share / 2:
+        return (
+            f"{percent(crowded)} of the time the accelerator waits for the training process, which "
+            "is ready to run but has no core. Take other work off these cores, or give the job "
+            "more of them, and record again."
+        )
     exchange = facts.sync.exchange
     missing = {
         signal.reason
