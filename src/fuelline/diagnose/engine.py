@@ -243,6 +243,14 @@ def _no_verdict(reason: str) -> Verdict:
     )
 
 
+_TOLD_BY: dict[Limit, float] = {"cores": 1.0, "launch": 0.5}
+"""Limit of a finding to how much of the waiting for a host without a core it speaks for as well.
+
+A lack of cores holds the training process up, too. A host that launches too slowly even with a core
+does so all the more without one; but what the device waits for then is an estimate, so that a loss
+of less than half of the lack of cores is not named."""
+
+
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     if facts.steps.count < _FEW_STEPS:
         return _no_verdict(
@@ -251,9 +259,8 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
         )
     crowded = value_of(facts.compute.crowded_share) or 0.0
     unknown = _unknown_share(facts, findings) + crowded
-    # A lack of cores that is named also holds the training process up.
-    other = unknown - crowded if findings and findings[0].limit == "cores" else unknown
-    if findings and findings[0].lost_share >= max(VERDICT_SHARE, other):
+    known = _TOLD_BY.get(findings[0].limit, 0.0) * crowded if findings else 0.0
+    if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown - known):
         top = findings[0]
         if top.confidence == "low":
             return _no_verdict(f"{top.sentence} {_LOW_CONFIDENCE}")
