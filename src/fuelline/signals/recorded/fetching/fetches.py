@@ -134,7 +134,7 @@ def collect_fetches(
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    if timeline.run.attached is None:  # else fetches do not lie where they were
+    if not timeline.run.is_estimated:  # else fetches do not lie where they were
         fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
