@@ -210,6 +210,9 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     optimizer_kernel: str = ""
     """The function of torch that stack samples show in the optimizer's step, such as
     `_single_tensor_adam`; empty if none does."""
+    crowded_share: Signal = _NOT_MEASURED
+    """Of the window: the device waits for launches, and would not if the host always had a core.
+    High: other processes or a quota hold the training up; its operators are not too small."""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):
