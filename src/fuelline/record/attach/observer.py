@@ -293,9 +293,8 @@ class AttachedObserver(Observer):
 
     def _note_feeders(self, trainer: TrainerView, piece: StackPiece) -> None:
         for tid, stretches in piece.threads.items():
-            frames = {frame.file for each in stretches[:8] for frame in each.stack}
             is_queue = piece.names.get(tid, "").startswith(FEEDER)
-            if is_queue or (tid != piece.pid and any(f.endswith(_FEED_FILE) for f in frames)):
+            if is_queue or (tid != piece.pid and any(_feeds(each.stack) for each in stretches[:8])):
                 trainer.feeders.add(tid)
 
     def _settle(self, trainer: TrainerView, until_ns: int) -> None:
@@ -470,6 +469,11 @@ class AttachedObserver(Observer):
         usual = {"num_workers": len(trainer.slots), **trainer.settings}
         is_own = trainer.steps.source_id == OWN_SOURCE_ID
         trainer.steps.describe_source(own if is_own else usual, now_ns)
+
+
+def _feeds(stack: Stack) -> bool:
+    """Whether a thread writes what is put into a queue to its pipe."""
+    return any(each.function.endswith("_feed") and each.file.endswith(_FEED_FILE) for each in stack)
 
 
 def _active(before: Look, after: Look) -> tuple[int, int]:
