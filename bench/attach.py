@@ -166,7 +166,7 @@ def run_harm(steps: int) -> None:
             shutil.rmtree(run_dir, ignore_errors=True)
     (attached,) = _parameters([job])
     looks = sum(ends.values())
-    how = ", ".join(f"{count} ended by {name}" for name, count in sorted(ends.items()))
+    ways = ", ".join(f"{count} ended by {name}" for name, count in sorted(ends.items()))
     same = "bit-identical to" if attached[1] == alone[1] else "DIFFERENT from"
     lines = [
         "### Attached to again and again: no harm",
@@ -174,7 +174,7 @@ def run_harm(steps: int) -> None:
         f"{machine()}; other work shared the cores.",
         "",
         (
-            f"A training of {steps:,} steps with two workers, attached to {looks} times ({how}): "
+            f"A training of {steps:,} steps with two workers, attached to {looks} times ({ways}): "
             f"exit code {attached[0]}, parameters {same} those of the same training alone. CPU of "
             f"the trainer {attached[2]:.1f} s, alone {alone[2]:.1f} s."
         ),

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 from fuelline.record.attach.counters import Look, look
@@ -265,11 +266,24 @@ class AttachedObserver(Observer):
         self._note_feeders(trainer, piece)
         spans = [span for span, _ in trainer.find_spans(piece, self._texts)]
         known = trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
-        trainer.spans += with_epoch_starts(close_gaps(spans, known))
+        prepared_ns = self._time_of_batch(trainer)
+        trainer.spans += with_epoch_starts(close_gaps(spans, known), prepared_ns)
         trainer.turns.add(spans)
         trainer.skip_start_up()
         trainer.steps.notice(span.part for span in spans)
         self._lay(trainer, piece.end_ns)
+
+    def _time_of_batch(self, trainer: TrainerView) -> float:
+        """Nanoseconds that a batch takes to prepare at most: its worker has so many to itself."""
+        first, last = trainer.first, trainer.looks[-1] if trainer.looks else None
+        if first is None or last is None:
+            return inf
+        asked = count_batches(first, last, self._choose_feeders(trainer))
+        lasted_ns = last.at_ns - first.at_ns
+        if not asked:
+            steps = trainer.turns.seen_per_s()
+            return S / steps if steps else inf
+        return max(1, len(trainer.slots)) * lasted_ns / asked
 
     def _note_problem(self, trainer: TrainerView, why: str) -> None:
         trainer.problems.append(why)
