@@ -133,8 +133,9 @@ def by_webdataset(args: Any) -> Iterator[Batch]:
     import webdataset as wds
 
     rows = wds.WebDataset(find_paths(args.data), shardshuffle=False)
-    for batch in rows.map(partial(_decode, work=args.work)).batched(args.batch, partial=False):
-        yield label(np.stack(batch))
+    rows = rows.map(partial(_decode, work=args.work))
+    for batch in rows.batched(args.batch, partial=False, collation_fn=np.stack):
+        yield label(batch)
 
 
 def by_webloader(args: Any) -> Iterator[Batch]:
@@ -142,7 +143,8 @@ def by_webloader(args: Any) -> Iterator[Batch]:
     import webdataset as wds
 
     rows = wds.WebDataset(find_paths(args.data), shardshuffle=False)
-    rows = rows.map(partial(_decode, work=args.work)).batched(args.batch, partial=False)
+    rows = rows.map(partial(_decode, work=args.work))
+    rows = rows.batched(args.batch, partial=False, collation_fn=np.stack)
     for batch in wds.WebLoader(rows, batch_size=None, num_workers=args.workers):
         yield label(batch)
 

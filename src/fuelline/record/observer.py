@@ -143,6 +143,7 @@ class Observer:
         if new:
             self._journal.add(self._clocks.introduce(new, now_ns))
             self._phases.assign(self._tree)
+        if self._tree.replace_threads() or new:
             self._threads.sort_threads()
 
     def _sample_processes(self, now_ns: int) -> None:

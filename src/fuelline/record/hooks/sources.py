@@ -1,7 +1,7 @@
 """Sources that are asked by one `next()`: a library's iterator, or one that a user has named.
 
 The outermost `next()` of the thread that trains is the wait; those within it are part of it. Who
-reads and prepares is found by its reader, as for any source: `fetching/feeders.py` among signals.
+reads and prepares is found by its reader (`signals/recorded/fetching/feeders.py`).
 
     for batch in fuelline.watch(source):       the wait is what `source` takes for each batch
 """

@@ -93,7 +93,8 @@ class ThreadStates:
                 phases[process.phase_fd] = self._phases.read(process)
             try:
                 verdict = self._explain(process, thread, now_ns)
-            except OSError:  # the thread has ended
+            except OSError:  # the thread has ended, and others may have come in its place
+                process.has_other_threads = True
                 continue
             thread.last_state = verdict[0]
             key = (thread, phases[process.phase_fd], verdict)

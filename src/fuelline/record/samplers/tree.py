@@ -86,6 +86,8 @@ class Process:
         self.has_own_phase = False
         self.refusals = 0
         self.is_parent = False
+        self.has_other_threads = False
+        """Whether a known thread was found to have ended: as many may have come in its place."""
         self.counted_cpu_ns = self.counted_reaped_ns = 0
 
     def _keep(self, name: str) -> int:
@@ -217,7 +219,18 @@ class Tree:
                 pid for process in everyone for pid in process.find_children_of_helpers()
             }
 
+    def replace_threads(self) -> bool:
+        """Note the threads of processes in which one has ended; says whether there were any.
+
+        A pool that lives for an epoch of less than a second would else be gone before it is met.
+        """
+        found = [each for each in self.processes.values() if each.has_other_threads]
+        for process in found:
+            self._refresh_threads(process)
+        return bool(found)
+
     def _refresh_threads(self, process: Process) -> int:
+        process.has_other_threads = False
         try:
             return process.refresh_threads(self._room())
         except VANISHED:
