@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.blocked import blocked_evidence, is_serial, may_take_turns
+from fuelline.diagnose.evidence.blocked import blocked_evidence, is_serial
 from fuelline.diagnose.evidence.cpu import name_crew
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.storage import more_in_flight
@@ -37,8 +37,6 @@ class BlockedWorkers:
         """Fires when waiting for something other than files dominates the fetches."""
         split = split_input(facts)
         if split is None or split.fetch < LISTED_SHARE or is_serial(facts):
-            return None
-        if may_take_turns(facts):
             return None
         workers = facts.loader.num_workers if facts.loader is not None else None
         verb = "are" if workers is not None and workers > 1 else "is"
