@@ -29,12 +29,15 @@ from fuelline.signals.traced import (
 from fuelline.signals.traced.stragglers import blame_root, measure_stragglers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+    from typing import Any
 
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.picture import RunPicture
     from fuelline.signals.traced import Survey
+
+    Spread = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
 
 
 class Progress(Protocol):
@@ -68,6 +71,7 @@ def import_files(
     progress: Progress | None = None,
     splits: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    spread: Spread | None = None,
 ) -> list[Path]:
     """Make a run of profilers' files: all of it or, on any error, nothing.
 
@@ -94,6 +98,7 @@ def import_files(
         advance=watched.advance,
         splits=splits,
         tell=tell,
+        spread=spread,
     )
 
 
