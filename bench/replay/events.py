@@ -151,7 +151,7 @@ def _repeat(job: Job, own: list[_Span], last: Call) -> Job:
     """
     marked = [span.start_ns for span in own if span.name.startswith(_PROFILED)]
     first_ns = min(*marked[:1], *(call.start_ns for call in job.calls))
-    done_ns = max(max(call.end_ns for call in job.calls), max(work.end_ns for work in job.works))
+    done_ns = max(*(call.end_ns for call in job.calls), *(work.end_ns for work in job.works))
     shifts = [number * (done_ns - first_ns) for number in range(_REPEATS)]
     calls = [
         replace(call, start_ns=call.start_ns + shift_ns, end_ns=call.end_ns + shift_ns)
