@@ -29,15 +29,13 @@ from fuelline.signals.traced import (
 from fuelline.signals.traced.stragglers import blame_root, measure_stragglers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-    from typing import Any
 
+    from fuelline.ingest.imports import Spread
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.picture import RunPicture
     from fuelline.signals.traced import Survey
-
-    Spread = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
 
 
 class Progress(Protocol):

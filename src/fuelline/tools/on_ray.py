@@ -17,7 +17,7 @@ from fuelline.schema.errors import FuellineError, RefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Spread = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
+    from fuelline.ingest.imports import Spread
 
 _CONNECT_S = 5.0
 _AHEAD = 2
