@@ -47,6 +47,7 @@ OWN_SECTION = (
     "many_ranks",
     "page_size",
     "fleet_size",
+    "host_budget",
     "trace_import",
     "predict_gain",
     "elastic_equal",

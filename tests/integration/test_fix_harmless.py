@@ -1,6 +1,7 @@
 """Under --fix a job computes what it computes without us, and ends as it would."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -103,6 +104,15 @@ def _is_alive(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
+
+
+def test_a_killed_rank_leaves_its_part_to_the_others(tmp_path: Path) -> None:
+    outcome = fixed("elastic.py", "killed_rank", run_dir=tmp_path)
+    assert outcome.answer == [True, True, False]
+    assert events(tmp_path, "change")
+    shelf = Path(f"/dev/shm/fuelline-{os.geteuid()}")
+    own = {event.pid for event in read_fixes(tmp_path)}
+    assert [pid for pid in own if any(shelf.glob(f"*/{pid}-*"))] == []
 
 
 def test_a_starved_loader_gets_workers_in_mid_epoch(tmp_path: Path) -> None:

@@ -75,10 +75,15 @@ def recognise(path: Path) -> Importer:
     head = _read_head_or_fail(path)
     known = ", ".join(importer.format for importer in (*IMPORTERS, *list_outsiders()))
     lost = "".join(f" {spot.what[0].upper()}{spot.what[1:]}: {spot.why}." for spot in list_lost())
+    what = "" if _is_no_trace(head) else f", no format that can be imported ({known})"
     raise InputError(
-        f"{path} {_looks(head)} at byte 0, no format that can be imported ({known}). Nothing was "
-        f"imported.{lost} {_hint(path, head)}"
+        f"{path} {_looks(head)}{what}. Nothing was imported.{lost} {_hint(path, head)}"
     )
+
+
+def _is_no_trace(head: bytes) -> bool:
+    """Whether it is clear that a trace was meant, and is not in the file."""
+    return not head.strip() or head.startswith(LFS_MAGIC)
 
 
 def _read_head_or_fail(path: Path) -> bytes:
@@ -111,18 +116,21 @@ def _hint(path: Path, head: bytes) -> str:
             "Nsight Systems is not installed here (no `nsys` on PATH). Where it is, export the "
             f"report: `nsys export --type sqlite {path.name}`, and import that."
         )
+    if not head.strip():
+        return "Copy it again, or record it again: what wrote it did not finish."
     return "docs/import.md says how to make each."
 
 
 def _looks(head: bytes) -> str:
     text = head.lstrip()
     if not text:
-        return "is empty"
+        return "is empty: it ends at byte 0" if not head else "holds nothing but blanks from byte 0"
     if text.lower().startswith(_HTML):
-        return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
+        begin = f"{text[:24]!r} at byte 0"
+        return f"is a web page, perhaps an error message that was saved as a trace ({begin})"
     if head.startswith(LFS_MAGIC):
-        return "is a pointer of Git LFS and not the trace itself:"
+        return "is a pointer of Git LFS, from byte 0, and not the trace itself"
     if is_execution_trace(head):
-        return "is an execution trace (operators and shapes, without times)"
+        return "is an execution trace from byte 0 (operators and shapes, without times)"
     packer = _find_packer(head)
-    return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"
+    return f"is {packer[0]} at byte 0" if packer else f"begins with {text[:24]!r} at byte 0"

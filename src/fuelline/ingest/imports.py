@@ -114,12 +114,13 @@ def import_trace(
     jobs: int | None = None,
     advance: Callable[[int], None] = lambda _: None,
     splits: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Make `run_dir` from these files, or raise and leave nothing behind.
 
     Files that do not overlap in time are no ranks of one job, nor are those of process groups of
     other sizes: they become runs of their own beside `run_dir`, the earliest first, if it `splits`;
-    otherwise they are refused.
+    otherwise they are refused. Why they are several is said by `tell`.
     """
     _refuse_existing(run_dir)
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
@@ -129,12 +130,13 @@ def import_trace(
         results = _with_shapes(results, set(sources) - set(traces), draft, advance)
         times = [job for kind in _part(results, _name_format) for job in _split(kind)]
         groups = [job for group in times for job in _split_jobs(group)]
-        if len(groups) > 1 and not splits:
-            kinds = len(_part(results, _name_format))
-            raise InputError(
-                f"{_tell_apart(groups, len(times), kinds)} Nothing was imported. Import each job's "
-                "files by themselves."
-            )
+        if len(groups) > 1:
+            why = _tell_apart(groups, len(times), len(_part(results, _name_format)))
+            if not splits:
+                raise InputError(
+                    f"{why} Nothing was imported. Import each job's files by themselves."
+                )
+            tell(why)
         folders = [_with_number(run_dir, number) for number in range(1, len(groups) + 1)]
         for group, folder in zip(groups, folders, strict=True):
             _refuse_existing(folder)

@@ -29,7 +29,7 @@ from fuelline.signals.traced import (
 from fuelline.signals.traced.stragglers import blame_root, measure_stragglers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from fuelline.schema.diagnosis.findings import Diagnosis
@@ -67,6 +67,7 @@ def import_files(
     jobs: int | None,
     progress: Progress | None = None,
     splits: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Make a run of profilers' files: all of it or, on any error, nothing.
 
@@ -92,6 +93,7 @@ def import_files(
         jobs=jobs,
         advance=watched.advance,
         splits=splits,
+        tell=tell,
     )
 
 

@@ -46,6 +46,8 @@ LedgerPart = Literal[
     "copies",
     "data wait",
     "launch-bound",
+    "host code",
+    "allocation",
     "synchronisation",
     "start-up",
     "profiler overhead",
@@ -54,6 +56,9 @@ LedgerPart = Literal[
 """Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
 kernel computes meanwhile. Undivided: communication whose transfer cannot be told from waiting,
 because other ranks' traces are not there. The parts after copies are idle time by its cause.
+data wait: the next input is not there, in a loader or because the host prepares it. host code: the
+host does something else than launching, for so long that no launch takes as long. allocation: it
+allocates or frees device memory.
 start-up: what is paid once, as for loading a kernel's code, the first memory, capturing a graph;
 and, where no step is marked, what happened once only."""
 LEDGER_PARTS: tuple[LedgerPart, ...] = get_args(LedgerPart)

@@ -141,6 +141,24 @@ def persistent_and_random() -> None:
     say(json.dumps([rows(loader, 0.002) for _ in range(2)]))
 
 
+def killed_rank() -> None:
+    """Two ranks, one of which is killed in the middle; the other says whose files it saw."""
+    loader = DataLoader(Slow(900, 0.01), num_workers=1)
+    rank = os.fork()
+    if not rank:
+        rows(DataLoader(Slow(60, 0.01), num_workers=1), 0.003)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(rank, 0)
+    left = _has_claim(rank)
+    taken = rows(loader, 0.003)
+    say(json.dumps([taken == [float(number) for number in range(900)], left, _has_claim(rank)]))
+
+
+def _has_claim(pid: int) -> bool:
+    shelf = Path(f"/dev/shm/fuelline-{os.geteuid()}")
+    return any(shelf.glob(f"*/{pid}-*"))
+
+
 def no_loader() -> None:
     say("trained on nothing")
 
@@ -169,6 +187,7 @@ JOBS: dict[str, Callable[[], None]] = {
         asks_its_worker,
         stream,
         persistent_and_random,
+        killed_rank,
         no_loader,
         nothing_to_fix,
     )

@@ -94,7 +94,9 @@ def test_files_of_different_times_are_runs_of_their_own(
     files = [str(kineto_at(tmp_path / f"{name}.json", at)) for name, at in times_s.items()]
     assert main(["import", *files, "-o", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "not ranks of one job: they are 2 runs" in said
+    assert "not ranks of one job. They are 2 runs" in said
+    assert "different times that do not overlap" in said
+    assert "formats" not in said
     assert f"fuelline compare {tmp_path}/run {tmp_path}/run-2" in said
     manifests = [
         json.loads((tmp_path / run / "manifest.json").read_text()) for run in ("run", "run-2")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.saying import say
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.names import clean
-from fuelline.store.runs import name_job, new_run_dir
+from fuelline.store.runs import new_run_dir
 
 if TYPE_CHECKING:
     from fuelline.record.attach.jobs import Job
@@ -164,7 +164,7 @@ class NodeAgent:
         if access is None:
             return
         before_s = self._spent_s()
-        run_dir = new_run_dir(name_job(list(job.root.words)) or "job")
+        run_dir = new_run_dir(job.name)
         if self._options.store is not None:
             self._options.store.mkdir(parents=True, exist_ok=True)
             run_dir = self._options.store / run_dir.name
@@ -181,7 +181,7 @@ class NodeAgent:
         session.stop()
         known.verdict = _diagnose(run_dir)
         self._price_s = max(1.0, self._spent_s() - before_s)
-        name = clean(name_job(list(job.root.words)) or job.root.stat.name)
+        name = clean(job.name)
         where = f"slurm {job.slurm}, " if job.slurm else ""
         print(
             f"{_now()} pid {job.root.pid} ({name}, {where}{access.tier}): {known.verdict}  "
@@ -213,7 +213,7 @@ class NodeAgent:
             if known.wait_frac is not None:
                 labels = {
                     "pid": str(job.root.pid),
-                    "job": name_job(list(job.root.words)) or job.root.stat.name,
+                    "job": job.name,
                     "framework": "+".join(job.frameworks),
                     "slurm": job.slurm,
                     "pod": job.pod,

@@ -15,12 +15,13 @@ from fuelline.cli.record.run import add_no_command, add_price
 from fuelline.cli.saying import ProgressLine, say
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.names import clean
-from fuelline.store.runs import name_job, name_run, new_run_dir
+from fuelline.store.runs import name_run, new_run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.record.attach.jobs import Job
+    from fuelline.record.attach.processes import Seen
     from fuelline.record.attach.session import Session
     from fuelline.schema.run.recording import Tier
 
@@ -35,9 +36,10 @@ examples:
   fuelline attach 4711 --seconds 20 --json
   fuelline attach 4711 --follow       live, until q
 
-Nothing is put into the job, and it is never stopped: its thread states and
-counters (tier T0) and its Python stacks (T1) are read from outside. The report
-says which of them could be seen.
+The job is never stopped, and nothing is put into it: its thread states and
+counters (tier T0) and its Python stacks (T1) are read from outside. --hooks
+(T2) puts the hooks of `fuelline run` into it, from Python 3.14 on. The report
+says which tier it had.
 """
 
 
@@ -80,6 +82,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         choices=("T0", "T1"),
         help="T0: thread states and counters only; T1: Python stacks as well (default: what is "
         "allowed)",
+    )
+    parser.add_argument(
+        "--hooks",
+        action="store_true",
+        help="tier T2: put the hooks of `fuelline run` into the job, and take them out at the end; "
+        "needs Python 3.14 or later in the job (default: nothing is put into it)",
     )
     parser.add_argument(
         "--run-dir",
@@ -151,7 +159,9 @@ def open_session(options: argparse.Namespace) -> Session:
         more = f" To see more: {access.how}." if access.how else ""
         say(f"without stacks (tier T0): {access.why_not_more}.{more}")
     tier = options.tier or tier
-    run_dir = options.run_dir or new_run_dir(name_job(list(job.root.words)) or "attached")
+    visited = _find_visited(job, judged, tier) if options.hooks else []
+    tier = "T2" if options.hooks else tier
+    run_dir = options.run_dir or new_run_dir(job.name)
     if run_dir.exists():
         raise UsageError(
             f"{run_dir} already exists. Nothing was attached to, so that nothing is overwritten. "
@@ -165,7 +175,29 @@ def open_session(options: argparse.Namespace) -> Session:
         run_dir,
         shows=not options.no_command,
         is_live=options.follow,
+        visited=visited,
     )
+
+
+def _find_visited(job: Job, trainers: Sequence[Seen], tier: Tier) -> list[Seen]:
+    """Processes that hooks are put into: trainers and their workers; raises if that cannot be."""
+    from fuelline.record.attach.jobs import find_below  # noqa: PLC0415 - loads msgspec
+    from fuelline.record.attach.processes import is_loader_worker  # noqa: PLC0415
+    from fuelline.record.attach.visits import explain_no_hooks  # noqa: PLC0415
+
+    first = trainers[0]
+    why = explain_no_hooks(first)
+    if not why and tier == "T0":
+        why = "its memory may not be written (`fuelline doctor --pid` says what would allow it)"
+    if why:
+        raise RefusedError(
+            f"No hooks can be put into process {first.pid}: {why}. Nothing was attached to. "
+            "Without --hooks it is looked at from outside."
+        )
+    below = find_below(job.root)
+    workers = [each for each in below.values() if is_loader_worker(each, below.get(each.stat.ppid))]
+    chosen = {each.pid: each for each in (*trainers, *workers)}
+    return [each for each in chosen.values() if not explain_no_hooks(each)]
 
 
 def _refuse_several(job: Job) -> None:
@@ -198,6 +230,7 @@ def find_job(word: str) -> Job:
             for job in jobs
             if job.container and len(word) >= 6 and word.startswith(job.container[: len(word)])
         ]
+        found = found or [job for job in jobs if job.name == word]
         found = found or [job for job in jobs if any(word in each for each in job.root.words)]
     if not found:
         raise InputError(
@@ -356,7 +389,8 @@ def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     from fuelline.schema.redaction import redact_command  # noqa: PLC0415
     from fuelline.schema.units import count, duration  # noqa: PLC0415
 
-    program, *arguments = redact_command(job.root.words) or [""]
+    words = redact_command(job.root.words)
+    of_script = (at + 1 for at, word in enumerate(words) if Path(word).stem == job.name)
     parts = ["+".join(job.frameworks)]
     parts += [f"{len(job.trainers)} processes"] if len(job.trainers) > 1 else []
     parts += [count(job.workers, "worker")] if job.workers else []
@@ -365,7 +399,7 @@ def _row(job: Job, waited: float | None) -> tuple[str, ...]:
     return (
         str(job.root.pid),
         duration(find_age_s(job.root)),
-        clean(" ".join([Path(program).name, *arguments])),
+        clean(" ".join([job.name, *words[next(of_script, 1) :]])),
         ", ".join(parts),
         ", ".join(sorted(job.devices)) or "-",
         "-" if waited is None else f"{waited:.0%}",

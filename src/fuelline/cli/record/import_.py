@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,7 @@ def act(options: argparse.Namespace) -> int:
     check_page(options.html)
     name = options.trace[0].name.partition(".")[0]
     run_dir = options.output or new_run_dir(name)
+    why: list[str] = []
     with _Bar() as bar:
         made = pipeline.import_files(
             options.trace,
@@ -90,12 +92,13 @@ def act(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             progress=bar,
             splits=True,
+            tell=why.append,
         )
     for each in made:
         note_run(each, name)
         print(clean(f"Imported into {each}{_count(*pipeline.list_parts(each))}"), flush=True)
     if len(made) > 1:
-        _tell_apart(made, page=options.html)
+        _tell_apart(made, why, page=options.html)
     elif options.no_diagnose and options.html is None:
         print(f"\n{clean(f'Next: fuelline diagnose {shlex.quote(name_run(run_dir))}')}")
     else:
@@ -124,16 +127,14 @@ def _count(files: int, ranks: list[int]) -> str:
 
 
 _MOST_RANKS = 8
+_WIDTH = 80
 
 
-def _tell_apart(made: list[Path], page: Path | None) -> None:
+def _tell_apart(made: list[Path], why: list[str], page: Path | None) -> None:
     """Of files that are several jobs, or several times of one; a page shows one of them."""
     words = [shlex.quote(name_run(each)) for each in made]
-    print(
-        "\nThe files do not overlap in time, are of different formats or belong to different\n"
-        f"process groups, so they are not ranks of one job: they are {len(made)} runs, the\n"
-        "earliest first.\n"
-    )
+    said = f"{' '.join(why)} They are {len(made)} runs, the earliest first."
+    print("", *textwrap.wrap(clean(said), _WIDTH), "", sep="\n")
     more = "" if page is None else f" --html {shlex.quote(str(page))}"
     print(clean(f"Next: fuelline compare {words[0]} {words[-1]}{more}"))
 

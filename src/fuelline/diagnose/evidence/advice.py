@@ -411,8 +411,8 @@ def record_stacks(trace: TraceSignals) -> Remedy:
     return Remedy(
         setting=_STACKS.get(
             trace.software.framework,
-            "record it again with what the host does: nsys profile --python-sampling=true "
-            "--trace=cuda,nvtx,osrt, or py-spy beside it",
+            "record it again with what the host does: nsys profile --sample=process-tree "
+            "--trace=cuda,nvtx,osrt,mpi (--python-sampling=true for Python), or perf beside it",
         ),
         why="it shows which function the device waits for",
         applicability="display",

@@ -140,10 +140,14 @@ def judge(
         and not trace.kernels
         and any(each.code == "no-device" for each in trace.quality)
     ):
+        whose = (
+            "was recorded without the device's activity"
+            if trace.launches
+            else "is of a job that uses no accelerator, or was recorded without its activity"
+        )
         return cannot_tell(
-            f"{trace.doubt}. Only the host is in this trace: of a job that uses no accelerator, or "
-            "recorded without one. Record it again with the device's activity, or record the job "
-            "with `fuelline run`, which needs none."
+            f"{trace.doubt}. Only the host is in this trace: it {whose}. Record it again with "
+            "the device's activity, or record the job with `fuelline run`, which needs none."
         )
     if trace.doubt:
         return cannot_tell(

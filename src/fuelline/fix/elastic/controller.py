@@ -16,6 +16,7 @@ from fuelline.fix.elastic.gauge import TrainingStretch, UsageMeter, add_room
 from fuelline.fix.elastic.governor import LOOKS, STARVED, Governor
 
 if TYPE_CHECKING:
+    from fuelline.fix.elastic.host import HostBudget
     from fuelline.fix.elastic.journal import FixJournal
     from fuelline.fix.elastic.observation import (
         Observation,
@@ -71,7 +72,10 @@ class LoaderController:
         rules: LoaderRules,
         journal: FixJournal,
         past: LoaderHistory | None = None,
+        *,
+        host: HostBudget | None = None,
     ) -> None:
+        self._host = host
         self._past = past if past is not None else LoaderHistory()
         self._number = number
         self._rules = rules
@@ -274,6 +278,10 @@ class LoaderController:
     def _observe(self, iterator: Any, batch: Any) -> Observation | None:
         usable = iterator._fl_usable()[: self.governor.active]
         look = self._gauge.read(self._stretch, [iterator._workers[each].pid for each in usable])
+        if look is not None and self._host is not None:
+            governor = self.governor
+            is_asking = governor.is_asking or look.starved > STARVED
+            look = self._host.weigh(self._number, look, governor.active, is_asking=is_asking)
         if look is None or look.starved <= STARVED:
             return look
         setting = (self.governor.active, self.governor.window)
@@ -309,6 +317,10 @@ class LoaderController:
             verdict=trial.verdict,
         )
 
+    def find_cores(self) -> float:
+        """For all workers of a loader that has none yet."""
+        return self.governor.limits.cores if self._host is None else self._host.find_cores()
+
     def is_for(self, workers: int, prefetch: int | None) -> bool:
         """Whether a loader still has the settings that it was admitted with."""
         if self._is_inline:
@@ -333,6 +345,8 @@ class LoaderController:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._host is not None:
+            self._host.leave(self._number)
         if self._pending is not None:
             self.governor.withdraw()
         self.governor.interrupt()

@@ -90,9 +90,13 @@ class UsageMeter:
 
 
 def add_room(look: Observation, setting: tuple[int, int], pid: int, batch: Any) -> Observation:
-    """How many more workers like this one, and batches like this, memory has room for."""
+    """How many more workers like this one, and batches like this, memory has room for.
+
+    What is free is for all ranks of the host that wait for input.
+    """
     active, window = setting
-    free, shared = find_free_memory(), find_free_shared()
+    found = find_free_memory(), find_free_shared()
+    free, shared = (None if each is None else each // look.late for each in found)
     if free is not None:
         each = max(LEAST_WORKER_BYTES, _private_bytes(pid))
         look = replace(look, room=active + int(0.8 * free / each))

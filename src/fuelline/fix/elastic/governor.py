@@ -46,7 +46,14 @@ GAIN = 0.02
 FIRST_PAUSE = 16
 """Looks until a change that did not help is tried again; doubled each time."""
 IDLE_LOOKS = 6
-NOT_THE_LIMIT = "the workers are not the limit"
+BESIDE = " beside the host's other ranks"
+TAKEN = 0.05
+"""What a change may cost another rank beyond what it gains here: rates differ by that."""
+MORE = 0.2
+"""Share of its time that training waits more than when a change did not help: then it is another
+need. Stretches of one job differ by less."""
+CLAIMS = 3
+"""Looks in a row at which another rank is short of cores, before workers are given back for it."""
 DEEPEST = 4
 """Times the job's own prefetch."""
 
@@ -65,28 +72,48 @@ class Governor:
     _waits: list[float] = field(default_factory=list)
     _pause: int = 0
     _next_pause: int = FIRST_PAUSE
+    _refused_at: float = 0.0
+    """Share of its time that training waited when the last change did not help."""
     _failed: set[tuple[int, int]] = field(default_factory=set)
     _idle: int = 0
+    _claims: int = 0
+    _gift: RunningTrial | None = None
+    """Workers given back for another rank, until it is seen what that has of it."""
+    _next_claims: int = CLAIMS
     wanted: int = 0
     """Workers that would keep up and that cores and memory have room for, when last starved; may be
     more than were started, which the next epoch can change."""
+    noun: str = "worker"
+    """What there is more or less of."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether what it does next depends on other ranks, though training may not wait."""
+        has_more = self.active > self.limits.base
+        return has_more or self.trial is not None or self._gift is not None
 
     def hear(self, look: Observation) -> SettingChange | None:
         """Take in a stretch; what to change now, if anything."""
         if self.trial is not None:
             return self._judge(look)
+        if self._gift is not None:
+            return self._judge_gift(self._gift, look)
         self._rates = [*self._rates[-5:], look.rate]
         self._waits = [*self._waits[-5:], look.starved]
-        if self._pause:
-            self._pause -= 1
-            return None
+        if self._pause and statistics.fmean(self._waits[-LOOKS:]) > self._refused_at + MORE:
+            self._pause = 0  # it waits for something else than when the change did not help
+            self._failed.clear()
+        given = self._give_back(look)
+        if given is not None or self._pause:
+            self._pause = max(0, self._pause - 1)
+            return given
         if len(self._rates) < LOOKS:
             return None
         change = self._grow(look) if look.starved > STARVED else self._shrink(look)
         if change is not None:
-            return self._begin(change)
+            return self._begin(change, look)
         return None
 
     def lose(self, alive: int) -> None:
@@ -95,6 +122,7 @@ class Governor:
         self.active = min(self.active, alive)
         if self.trial is not None:
             self._close("cannot tell")
+        self._gift = None
         self._forget()
 
     def _forget(self) -> None:
@@ -111,10 +139,11 @@ class Governor:
         if self.trial is not None:
             self._close("cannot tell")
 
-    def _begin(self, change: SettingChange) -> SettingChange:
+    def _begin(self, change: SettingChange, look: Observation) -> SettingChange:
         if change.is_trial:
             was, waited = (self.active, self.window), statistics.fmean(self._waits)
-            self.trial = RunningTrial(change, was, self._rates[-2 * LOOKS :], waited=waited)
+            before = self._rates[-2 * LOOKS :]
+            self.trial = RunningTrial(change, was, before, waited=waited, others=look.others)
         self.active, self.window = change.active, change.window
         self._forget()
         return change
@@ -126,22 +155,25 @@ class Governor:
         trial.waits.append(look.starved)
         verdict = _judge_trial(trial) if len(trial.after) >= LOOKS else None
         if verdict == "rolled back":
-            return self._roll_back(trial)
+            return self._roll_back(trial, "it did not help")
+        if verdict == "kept" and min(_compare_others(trial, look), default=1.0) < 1 - TAKEN:
+            return self._roll_back(trial, "it slowed another rank of this host down by more")
         if verdict is not None:
             self._next_pause = FIRST_PAUSE if verdict == "kept" else self._next_pause
             self._rates, self._waits = trial.after, trial.waits
             self._close(verdict)
         return None
 
-    def _roll_back(self, trial: RunningTrial) -> SettingChange:
+    def _roll_back(self, trial: RunningTrial, why: str) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
+        self._refused_at = trial.waited
         active, window = trial.was
         if trial.change.active != active:  # after a longer queue another worker is tried at once
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
         self.active, self.window = active, window
         self._forget()
         self._close("rolled back")
-        return SettingChange(active, window, "it did not help", is_trial=False)
+        return SettingChange(active, window, why, is_trial=False)
 
     def _close(self, verdict: Verdict) -> None:
         if self.trial is not None:
@@ -161,40 +193,44 @@ class Governor:
             deeper = self._deepen(look, busy)
             if deeper is not None or self.active >= self.window:
                 return deeper
-        if (look.queued or 0.0) > 2 * QUEUED and self.active > math.ceil(self.limits.cores):
+        if (look.queued or 0.0) > 2 * QUEUED and self.active > math.ceil(self._cores(look)):
             return self._thin_out(look)
         needed = self._needed(look) if busy >= BUSY else self.active + 1
         affordable = min(self._affordable(look), look.room)
         self.wanted = min(needed, affordable)
         target = min(self.wanted, self.limits.most)
         if target <= self.active:
-            self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
+            self.blocked_by = self._name_bound(look) if busy >= BUSY else self._not_the_limit()
             return None
         window = self._grown_window(target, look)
         if (target, window) in self._failed:
             target = self.active + 1  # the jump did not help; a step may
             window = self._grown_window(target, look)
         if (target, window) in self._failed:
-            self.blocked_by = NOT_THE_LIMIT
+            self.blocked_by = self._not_the_limit()
             return None
         self.blocked_by = ""
         return SettingChange(target, window, self._why_more(look, busy))
 
     def _why_more(self, look: Observation, busy: float) -> str:
-        whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        whose = f"its {self.noun} was"
+        if self.active > 1:
+            whose = f"its {self.active} {self.noun}s were"
         waited = f"training waited {round(100 * look.starved)} % of the time"
+        if look.cores is not None and look.cores > self.limits.cores + 0.5:
+            whose = f"this host's other ranks left it {look.cores:.1f} cores, {whose}"
         if busy >= BUSY:
             return f"{waited} and {whose} busy"
         return f"{waited} although {whose} busy only {round(100 * busy)} % of it"
 
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
-        fewer = math.ceil(self.limits.cores)
-        self.blocked_by = "no core is free for another worker"
+        fewer = math.ceil(self._cores(look))
+        self.blocked_by = self._no_core()
         if (fewer, self.window) in self._failed:
             return None
         share = round(100 * (look.queued or 0.0))
-        why = f"{self.active} workers waited {share} % of their time for a core"
+        why = f"{self.active} {self.noun}s waited {share} % of their time for a core"
         return SettingChange(fewer, self.window, why)
 
     def _needed(self, look: Observation) -> int:
@@ -204,18 +240,28 @@ class Governor:
 
     def _affordable(self, look: Observation) -> int:
         """Workers that the cores have room for: as long as they get a core when they want one."""
-        if look.queued is not None and look.queued > QUEUED:
+        is_due = look.cores is not None and (self.active + 1) * look.computing <= look.cores
+        if look.queued is not None and look.queued > QUEUED and not is_due:
             return self.active
-        each = look.cpu_s / max(look.busy_s * (1 - (look.queued or 0.0)), 1e-9)
-        return max(self.active, count_affordable(self.limits.cores, each))
+        return max(self.active, count_affordable(self._cores(look), look.computing))
+
+    def _cores(self, look: Observation) -> float:
+        """What the host's other ranks leave; where nobody says, an equal share."""
+        return self.limits.cores if look.cores is None else look.cores
 
     def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
             wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
-            return f"no more than {self.limits.most} workers were started{wanted}"
+            return f"no more than {self.limits.most} {self.noun}s were started{wanted}"
         if look.room <= self.active:
-            return "memory has no room for another worker"
-        return "no core is free for another worker"
+            return f"memory has no room for another {self.noun}"
+        return f"{self._no_core()}{'' if look.cores is None else BESIDE}"
+
+    def _not_the_limit(self) -> str:
+        return f"the {self.noun}s are not the limit"
+
+    def _no_core(self) -> str:
+        return f"no core is free for another {self.noun}"
 
     def _window_for(self, active: int, look: Observation) -> int:
         depth = self.limits.base_window / self.limits.base
@@ -229,10 +275,41 @@ class Governor:
     def _deepen(self, look: Observation, busy: float) -> SettingChange | None:
         deeper = min(2 * self.window, self.limits.most_window, look.window_room)
         deeper = min(deeper, DEEPEST * self._window_for(self.active, look))
-        self.blocked_by = "" if deeper > self.window else NOT_THE_LIMIT
+        self.blocked_by = "" if deeper > self.window else self._not_the_limit()
         if deeper <= self.window or (self.active, deeper) in self._failed:
             return None
         return SettingChange(self.active, deeper, self._why_more(look, busy))
+
+    def _give_back(self, look: Observation) -> SettingChange | None:
+        """Return added workers whose cores are another rank's due, never the job's own."""
+        self._claims = self._claims + 1 if look.is_claimed else 0
+        if look.cores is None or self._claims < self._next_claims:
+            return None
+        due = max(self.limits.base, count_affordable(look.cores, look.computing))
+        if due >= self.active:
+            return None
+        window = min(self.window, self._window_for(due, look))
+        why = "another rank of this host is late because of its input"
+        change = SettingChange(due, window, why, is_trial=False)
+        was, rates = (self.active, self.window), self._rates[-LOOKS:]
+        self._gift = RunningTrial(change, was, rates, others=look.others)
+        self.active, self.window = due, window
+        self._claims = 0
+        self._forget()
+        return change
+
+    def _judge_gift(self, gift: RunningTrial, look: Observation) -> SettingChange | None:
+        """Take the workers up again if no other rank has gained what they are worth here."""
+        gift.after.append(look.rate)
+        if len(gift.after) < 2 * LOOKS:
+            return None
+        self._gift = None
+        if max(_compare_others(gift, look), default=0.0) >= 1:
+            self._next_claims = CLAIMS
+            return None
+        self._next_claims *= 2
+        self.active, self.window = gift.was
+        return SettingChange(*gift.was, "no other rank gained by fewer", is_trial=False)
 
     def _shrink(self, look: Observation) -> SettingChange | None:
         """Park workers that stand idle, one at a time, never below what the job itself has."""
@@ -245,7 +322,7 @@ class Governor:
         self._idle = 0
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
-        return SettingChange(active, window, "workers stood idle", is_trial=False)
+        return SettingChange(active, window, f"{self.noun}s stood idle", is_trial=False)
 
 
 def _judge_trial(trial: RunningTrial) -> Verdict | None:
@@ -269,3 +346,14 @@ def _has_saved(trial: RunningTrial) -> bool:
     """Whether the wait fell to less than half, and by what counts."""
     now = statistics.fmean(trial.waits)
     return now < trial.waited / 2 and trial.waited - now > SAVED
+
+
+def _compare_others(trial: RunningTrial, look: Observation) -> list[float]:
+    """Of each other rank: how many times faster it and this one are since, multiplied.
+
+    Below 1 the one has lost more than the other has gained. Ranks that step together gain and lose
+    together; jobs of their own do not.
+    """
+    gain = statistics.fmean(trial.after[-LOOKS:]) / statistics.fmean(trial.before)
+    before = dict(trial.others)
+    return [gain * rate / before[name] for name, rate in look.others if rate and before.get(name)]

@@ -105,7 +105,8 @@ class InlineController:
         governor = self.controller.governor
         own_ns = (self._total_ns - self._wait_ns) / self._batches
         fetch_ns = self._wait_ns / self._batches
-        room = count_affordable(governor.limits.cores, self._cpu_ns / max(1, self._wait_ns))
+        cores = self.controller.find_cores()
+        room = count_affordable(cores, self._cpu_ns / max(1, self._wait_ns))
         count = max(1, min(count_needed(fetch_ns, own_ns), room, governor.limits.most))
         window = min(2 * count, governor.limits.most_window)
         why = f"batches were made in the main process, {round(100 * starved)} % of its time"

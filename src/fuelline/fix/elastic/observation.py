@@ -46,6 +46,19 @@ class Observation:
     room: int = 1 << 16
     """Workers that memory and shared memory have room for."""
     window_room: int = 1 << 16
+    cores: float | None = None
+    """That other ranks and jobs of the host leave to this loader; None where it is alone."""
+    is_claimed: bool = False
+    """Whether one of them is late because of its input, and has not the cores that it is due."""
+    others: tuple[tuple[str, float], ...] = ()
+    """Batches a second of each of them, by name."""
+    late: int = 1
+    """Ranks and jobs of the host that wait for input, this one included: they share its memory."""
+
+    @property
+    def computing(self) -> float:
+        """Share of a core that a worker uses while it fetches and is not in a queue for one."""
+        return self.cpu_s / max(self.busy_s * (1 - (self.queued or 0.0)), 1e-9)
 
     @property
     def rate(self) -> float:
@@ -86,3 +99,5 @@ class RunningTrial:
     """Share of the time before it that training waited."""
     waits: list[float] = field(default_factory=list)
     """The same after it, look by look."""
+    others: tuple[tuple[str, float], ...] = ()
+    """Rates of other ranks and jobs of the host before it."""

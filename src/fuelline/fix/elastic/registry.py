@@ -27,6 +27,7 @@ from torch.utils.data import distributed, get_worker_info, sampler
 from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.controller import LoaderController, LoaderHistory, LoaderRules
 from fuelline.fix.elastic.governor import DEEPEST
+from fuelline.fix.elastic.host import HostBudget, open_host
 from fuelline.fix.elastic.inline import InlineController, watch_inline
 from fuelline.fix.elastic.iterator import build
 from fuelline.fix.elastic.journal import FixJournal
@@ -52,7 +53,7 @@ _DATAPIPES = (seam.IterDataPipe, seam.MapDataPipe)
 
 def open_registry(folder: str, allowed: str) -> LoaderRegistry:
     """A registry for this process; `allowed` are the words of --allow, with commas."""
-    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")))
+    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")), open_host())
     atexit.register(registry.close)
     return registry
 
@@ -60,8 +61,11 @@ def open_registry(folder: str, allowed: str) -> LoaderRegistry:
 class LoaderRegistry:
     """Knows the loaders of this process, none of which it touches or keeps alive."""
 
-    def __init__(self, journal: FixJournal, allowed: frozenset[str]) -> None:
+    def __init__(
+        self, journal: FixJournal, allowed: frozenset[str], host: HostBudget | None = None
+    ) -> None:
         self._journal = journal
+        self._host = host
         self._allowed = allowed
         self._controllers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
@@ -117,6 +121,8 @@ class LoaderRegistry:
         """The job ends."""
         for controller in self._open:
             controller.close()
+        if self._host is not None:
+            self._host.close()
 
     def _find(self, loader: Any) -> Any:
         key = id(loader)
@@ -137,13 +143,19 @@ class LoaderRegistry:
 
     def _leave(self, loader: Any, why: str) -> None:
         self._controllers[id(loader)] = None
+        self._tell_left(loader, why)
+
+    def _tell_left(self, loader: Any, why: str) -> None:
+        """In the journal, and to the host: its workers need cores as well."""
         self._journal.write("left", loader=_describe(loader), why=why)
+        if self._host is not None and loader.num_workers:
+            self._host.reserve(loader.num_workers)
 
     def _admit(self, loader: Any) -> LoaderController | InlineController | None:
         """A controller, or None with a word in the journal."""
         why = _refusal(loader, self._allowed)
         if why is not None:
-            self._journal.write("left", loader=_describe(loader), why=why)
+            self._tell_left(loader, why)
             return None
         kind = (_describe(loader), loader.num_workers, loader.prefetch_factor, loader.batch_size)
         known = self._datasets.get(id(loader.dataset))
@@ -161,9 +173,8 @@ class LoaderRegistry:
             is_varying=rules.is_varying,
             is_allowed=rules.allow_random,
         )
-        controller = LoaderController(
-            number, limits, rules, self._journal, self._pasts.setdefault(kind, LoaderHistory())
-        )
+        past = self._pasts.setdefault(kind, LoaderHistory())
+        controller = LoaderController(number, limits, rules, self._journal, past, host=self._host)
         self._open = [*(each for each in self._open if not each.is_closed), controller]
         if not loader.num_workers:
             return InlineController(controller, loader)

@@ -21,6 +21,8 @@ __all__ = [
     "find_free_memory",
     "find_free_shared",
     "find_queued",
+    "has_own_cores",
+    "list_quotas",
 ]
 
 _LOCAL_RANKS = (
@@ -42,8 +44,18 @@ def count_cores(root: Path = Path("/"), ranks: int = 1) -> float:
     """
     quotas = [_quota(group) for group in _groups(root, "cpu")]
     own = len(os.sched_getaffinity(0))
-    sharing = 1 if own < _count_parents_cores() else ranks
+    sharing = 1 if has_own_cores() else ranks
     return min([own / sharing, *(each / ranks for each in quotas if each)])
+
+
+def has_own_cores() -> bool:
+    """Whether this process was given fewer cores than who started it."""
+    return len(os.sched_getaffinity(0)) < _count_parents_cores()
+
+
+def list_quotas(root: Path = Path("/")) -> list[str]:
+    """The control groups above this process that limit its cores."""
+    return [str(group) for group in _groups(root, "cpu") if _quota(group)]
 
 
 def _count_parents_cores() -> int:

@@ -8,6 +8,7 @@ the job: what cannot be cached is read from where it is. Standard library only.
 
     DIR/objects/3f/3f9c...-16384-17...  copies     DIR/drafts/PID-NUMBER  being made
     DIR/ledger                          bytes in use, changed under a lock
+    DIR/turns                           locks, so that of several processes one fetches a file
 
 The folder was found to be ours alone before the job began. A copy is believed only if it is a
 regular file of ours, and only files of ours with such names are deleted, so that a folder that was
@@ -23,6 +24,7 @@ import itertools
 import os
 import re
 import stat
+import struct
 import time
 from hashlib import blake2b
 from time import sleep  # noqa: TID251 - for some milliseconds, while another process counts
@@ -54,6 +56,9 @@ KEPT_SHARE = 0.9
 LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005
 """Half a second: rather than wait for a holder that was stopped, a file is not cached."""
 LEDGER_BYTES = 20
+LONGEST_TURN_S, FIRST_PAUSE_S = 10.0, 0.0005
+"""For a file that another process fetches; after that, which is that it was stopped or its mount is
+slower than anything that a cache is for, the source is read."""
 OBJECT = re.compile(r"[0-9a-f]{32}-\d+--?\d+--?\d+")
 """A copy's name: path, size, modification and change time, which may be before 1970."""
 _OBJECT_FOLDER = re.compile("[0-9a-f]{2}")
@@ -75,6 +80,7 @@ class LocalCache:
         self._objects = f"{folder}/objects"
         self._drafts = f"{folder}/drafts"
         self._ledger = folder, "ledger"
+        self._turns = f"{folder}/turns"
         self._budget = budget_bytes
         self._most_bytes = min(MOST_BYTES, int(budget_bytes * MOST_SHARE))
         self._run_began_ns = run_began_ns
@@ -106,10 +112,8 @@ class LocalCache:
                 return None
             name = self._name(path, status)
             descriptor, came = self._find(name, status.st_size), HITS
-            if descriptor is None:
-                came = COPIED
-                if self._may_write(status):
-                    descriptor = self._fetch(path, status, name)
+            if descriptor is None and self._may_write(status):
+                descriptor, came = self._fetch_once(path, status, name)
         except OSError:
             return None  # the original will say what is wrong, if anything is
         self.tally(PASSED if descriptor is None else came)
@@ -145,6 +149,15 @@ class LocalCache:
             return False
         age_s = time.time_ns() / 1e9 - max(status.st_mtime, status.st_ctime)
         return age_s > RACY_S and time.monotonic() >= self._idle_until
+
+    def _fetch_once(self, path: str, status: os.stat_result, name: str) -> tuple[int | None, int]:
+        """Of all processes of the host that open a file at the same time, one fetches it."""
+        with _FetchLock(self._turns, name) as turn:
+            if turn.has_waited:
+                descriptor = self._find(name, status.st_size)
+                if descriptor is not None or not turn.is_ours:
+                    return descriptor, HITS
+            return self._fetch(path, status, name), COPIED
 
     def _fetch(self, path: str, status: os.stat_result, name: str) -> int | None:
         """Copy the source and open the copy; None if that did not come off."""
@@ -295,6 +308,45 @@ class Ledger:
         # A child that another thread forked meanwhile has the descriptor, too: closing ours would
         # not let go of the lock.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+
+
+class _FetchLock:
+    """The right to fetch one file: a byte of a lock file, which a killed holder lets go of."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._place = int.from_bytes(blake2b(os.fsencode(name), digest_size=7).digest(), "big")
+        self.has_waited = self.is_ours = False
+
+    def __enter__(self) -> _FetchLock:  # noqa: PYI034 - typing.Self is of 3.11
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._descriptor = _open(self._path, flags, 0o600)
+        until_s, pause_s = time.monotonic() + LONGEST_TURN_S, FIRST_PAUSE_S
+        while not self._take():
+            self.has_waited = True
+            if time.monotonic() > until_s:
+                return self
+            sleep(pause_s)
+            pause_s = min(2 * pause_s, LOCK_PAUSE_S)
+        self.is_ours = True
+        return self
+
+    def _take(self) -> bool:
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, self._pack(fcntl.F_WRLCK))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _pack(self, kind: int) -> bytes:
+        """`struct flock`: type, from where, start, length, and a number of a process, 0 here."""
+        return struct.pack("hhqqi4x", kind, os.SEEK_SET, self._place, 1, 0)
+
+    def __exit__(self, *_: object) -> None:
+        # As with the ledger: a child that was forked meanwhile has the descriptor, too.
+        if self.is_ours:
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, self._pack(fcntl.F_UNLCK))
         os.close(self._descriptor)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fuelline.record.attach.processes import (
     Seen,
@@ -18,6 +19,7 @@ from fuelline.record.attach.processes import (
     look_at,
 )
 from fuelline.record.samplers.procfs import list_numbers, parse_stat, read_once
+from fuelline.store.runs import is_there, name_job
 
 _SERVER = re.compile(
     r"(^|[/.\s])(vllm|sglang|tritonserver|text-generation-launcher|tgi|lmdeploy|ray::|trtllm)"
@@ -40,6 +42,12 @@ class Job:
     slurm: str = ""
 
     @property
+    def name(self) -> str:
+        """As a recorded run of it would be called: its script or module, else its program."""
+        words = [_from_here(self.root.pid, word) for word in self.root.words]
+        return name_job(words) or self.root.stat.name
+
+    @property
     def frameworks(self) -> tuple[str, ...]:
         """What its processes loaded."""
         return tuple(sorted({name for each in self.trainers for name in each.frameworks}))
@@ -49,6 +57,13 @@ class Job:
         """Whether it answers requests, by the name of its program."""
         words = [" ".join(each.words[:8]) for each in (self.root, *self.trainers)]
         return any(_SERVER.search(text) for text in words)
+
+
+def _from_here(pid: int, word: str) -> str:
+    """A path that a process was given, as it is found from outside; anything else as it is."""
+    whole = Path(f"/proc/{pid}/root{word}" if word.startswith("/") else f"/proc/{pid}/cwd/{word}")
+    is_path = "/" in word or word.endswith((".py", ".sh"))
+    return str(whole) if is_path and is_there(whole) else word
 
 
 def find_jobs(processes: Mapping[int, Seen] | None = None) -> list[Job]:

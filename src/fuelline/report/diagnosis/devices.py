@@ -35,9 +35,9 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
     names = sorted({device.name or "unnamed chip" for device in devices})
     title = f"How busy the accelerators were: {len(devices)} x {', '.join(names)}, "
     return [
-        Heading(title + duration(devices[0].seconds), "Devices"),
+        Heading(title + duration(_longer(diagnosis) or devices[0].seconds), "Devices"),
         Bars(
-            tuple(_bar(devices, rung) for rung in _rungs(diagnosis)),
+            tuple(_bar(devices, rung, _longer(diagnosis)) for rung in _rungs(diagnosis)),
             falling=diagnosis.trace is None,
         ),
         Items((*_unknown(devices), *_lines(diagnosis))),
@@ -48,17 +48,24 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
 def _meaning(diagnosis: Diagnosis) -> str:
     whole = "the allocated time"
     if diagnosis.trace is not None:
-        whole = "the time from each device's first event to its last" + _beyond(diagnosis)
+        whole = "the time from each device's first event to its last"
+        longer = _longer(diagnosis)
+        if longer is not None:
+            recorded = max(device.seconds for device in diagnosis.devices)
+            whole = (
+                f"the {duration(longer)} that the steps took; from each device's first event to "
+            )
+            whole += f"its last it is {duration(recorded)}"
     return f"Shares of {whole}. {_MEANING}"
 
 
-def _beyond(diagnosis: Diagnosis) -> str:
-    """That the marked steps took longer, where they did by more than a little."""
+def _longer(diagnosis: Diagnosis) -> float | None:
+    """What marked steps took, where devices had events in a part of that only."""
     window = diagnosis.window
     recorded = max(device.seconds for device in diagnosis.devices)
-    if window is None or window.seconds <= _LONGER * recorded:
-        return ""
-    return f", {duration(recorded)} of the {duration(window.seconds)} that the steps took"
+    if diagnosis.trace is None or window is None or window.seconds <= _LONGER * recorded:
+        return None
+    return window.seconds
 
 
 def _rungs(diagnosis: Diagnosis) -> Sequence[RungName]:
@@ -72,16 +79,23 @@ def _lines(diagnosis: Diagnosis) -> list[Item]:
     return [_line(device) for device in diagnosis.devices[:_MOST_DEVICES]]
 
 
-def _bar(devices: list[DeviceFacts], rung: RungName) -> Bar:
-    """The mean over the devices that know this rung, and what was paid for all of them."""
-    known = [share for device in devices if (share := device.ladder.get(rung)) is not None]
+def _bar(devices: list[DeviceFacts], rung: RungName, seconds: float | None) -> Bar:
+    """The mean over the devices that know this rung, and what was paid for all of them.
+
+    Of so many seconds: a device without events does nothing.
+    """
+    known = [
+        share * (device.seconds / seconds if seconds else 1.0)
+        for device in devices
+        if (share := device.ladder.get(rung)) is not None
+    ]
     paid = [each.usd for device in devices for each in device.rungs if each.rung == rung]
     usd = [price for price in paid if price is not None]
     detail = f"{sum(usd):.2f} USD" if usd else ""
     if 0 < len(known) < len(devices):
         detail = f"{len(known)} of {len(devices)} devices"
     share = sum(known) / len(known) if known else None
-    path = f"devices/0/ladder/{rung}" if len(devices) == 1 else ""
+    path = f"devices/0/ladder/{rung}" if len(devices) == 1 and not seconds else ""
     return Bar(label=_WORDS.get(rung, rung), share=share, detail=detail, path=path)
 
 

@@ -20,7 +20,7 @@ from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.units import duration, number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.parts import LedgerPart
@@ -32,11 +32,12 @@ _MOST_KERNELS = 8
 _LEAST_SHARE = 0.001
 _COLUMNS: tuple[tuple[str, tuple[LedgerPart, ...]], ...] = (
     ("compute", ("useful compute",)),
-    ("transfer", ("exposed transfer", "undivided communication")),
-    ("waiting", ("waiting for a peer",)),
+    ("comm", ("exposed transfer", "undivided communication")),
+    ("wait", ("waiting for a peer",)),
     ("copies", ("copies",)),
     ("data", ("data wait",)),
     ("launch", ("launch-bound",)),
+    ("host", ("host code", "allocation")),
     ("sync", ("synchronisation",)),
     ("other", ("start-up", "profiler overhead", "unknown")),
 )
@@ -83,7 +84,7 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     note = f" {more} more devices are in the JSON." if more else ""
     undivided = [ledger.shares()["undivided communication"] for ledger in trace.ledgers]
     if max(undivided, default=0.0) >= _LEAST_SHARE:
-        note += " Transfer may include waiting: it could not be compared with other ranks."
+        note += " Comm may include waiting: it could not be compared with other ranks."
     return [
         Heading(
             "Ledger of each device, in % of the time from its first event to its last", "Ledger"
@@ -94,8 +95,9 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
             Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
         ),
         Statement(
-            "Busy: some kernel or copy was running (nvidia-smi counts kernels only); the columns "
-            f"after it sum to 100.{note}"
+            "Busy: some kernel or copy was running (nvidia-smi counts kernels only). Comm: "
+            "exchange without compute; wait: for other ranks; host: its own code, or memory. The "
+            f"columns after busy sum to 100.{note}"
         ),
     ]
 
@@ -160,13 +162,29 @@ def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
             str(gap.rank),
             Number(number(gap.gaps), gap.gaps, f"{path}/gaps"),
             Number(duration(gap.longest_seconds), gap.longest_seconds, f"{path}/longest_seconds"),
-            gap.cause,
+            _doing(gap),
             _where(gap),
         )
         for path, gap in worth
     )
     header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
-    return [Heading("Idle gaps, by what the host did", "Gaps"), Table(header, rows)] if rows else []
+    if not rows:
+        return []
+    table = Table(header, rows, gives_way=len(header) - 1)
+    return [Heading("Idle gaps, by what the host did", "Gaps"), table]
+
+
+def _doing(gap: GapCause) -> str:
+    """Python only where something shows that it was Python."""
+    if gap.during or gap.frame is not None:
+        return gap.cause
+    return _UNSEEN.get(gap.cause, gap.cause)
+
+
+_UNSEEN: Mapping[str, str] = {
+    "python": "code not recorded",
+    "python between steps": "code not recorded",
+}
 
 
 def _where(gap: GapCause) -> str:
@@ -190,7 +208,7 @@ def _kernels(trace: TraceAnswer) -> list[Block]:
     return [
         Heading("Kernels, in % of their time", "Kernels"),
         Statement(f"By class: {classes}."),
-        Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows),
+        Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows, gives_way=6),
     ]
 
 

@@ -19,6 +19,7 @@ PART_WORDS = {
     "transfer": "copy to device",
     "sync": "synchronise",
     "undivided communication": "communication",
+    "allocation": "device allocation",
 }
 TIME_WORDS = {"input": "preparing data", "forward": "the model"}
 """In a job without steps."""
@@ -34,6 +35,8 @@ WAITING_PARTS: tuple[Part, ...] = (
     "waiting for a peer",
     "data wait",
     "launch-bound",
+    "host code",
+    "allocation",
     "synchronisation",
     "start-up",
     "profiler overhead",

@@ -310,20 +310,20 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     data_wait_share: Signal = _NOT_MEASURED
     """Idle while the host was in its data loader."""
     launch_share: Signal = _NOT_MEASURED
-    """Idle because the host had not launched anything yet."""
+    """Idle because the host had not launched anything yet, though it did nothing but launching."""
     allocator_share: Signal = _NOT_MEASURED
-    """Part of `launch_share`: the host was allocating or freeing device memory."""
+    """Idle while the host was allocating or freeing device memory."""
     between_steps_share: Signal = _NOT_MEASURED
-    """Part of `launch_share`: in gaps that a step ended in."""
-    own_work_share: Signal = _NOT_MEASURED
-    """Part of `launch_share`, if it is most of it: in gaps so long that the host did something else
-    than launching, as stacks or a copy at their end show."""
+    """Idle while the host was in Python, in gaps that a step ended in."""
+    host_code_share: Signal = _NOT_MEASURED
+    """In gaps so long that the host did something else than launching, as stacks or their length
+    show; 0 if that is the smaller part of what launching seems to cost."""
     preparing_share: Signal = _NOT_MEASURED
-    """Part of `own_work_share`: what ended in a copy to the device, the next input."""
+    """The same in gaps that ended in a copy to the device, the next input."""
     preparing_under: IdleCause | None = None
     """What most of `preparing_share` lay under."""
     unseen_share: Signal = _NOT_MEASURED
-    """Part of `own_work_share`: of which nothing was recorded, not even a stack."""
+    """Part of `host_code_share`: of which nothing was recorded, not even a stack."""
     longest_stretch: float = 0.0
     """Share of the window: the longest stretch of idle time that the host is to blame for; 0 where
     steps are marked, because it is then known to belong to a step."""
@@ -343,6 +343,8 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     kernel_seconds: Signal = _NOT_MEASURED
     """Median length of a kernel. A few microseconds: as short as its launch."""
     launches_per_s: Signal = _NOT_MEASURED
+    launches: int = 0
+    """Calls that put a kernel on a device, whether it was recorded or not."""
     loader: str = ""
     """The data loader's event that most idle time lay under."""
     loader_in_process: bool = False
@@ -352,7 +354,7 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     frames: dict[IdleCause, HostFrame] = field(default_factory=dict)
     """Cause of idleness to where in Python the host was, if stacks were recorded."""
     largest: IdleCause | None = None
-    """Of the causes in `launch_share`, without own work, the costliest."""
+    """Of the causes in `launch_share` the costliest."""
     software: Software = field(default_factory=Software)
     copies: list[CopyFacts] = field(default_factory=list)
     """By direction and memory, the longest first."""

@@ -299,21 +299,22 @@ def find_apart(lane: DeviceLane) -> set[str]:
     )
     found = (
         unknown.join(beside, on=("device", "stream"), how="left")
-        .group_by("text")
+        .group_by("text", "blocks")
         .agg(
             pl.col("talks").is_not_null().all().alias("apart"),
             pl.col("talks").all(),
             pl.len().alias("times"),
-            pl.col("blocks").n_unique().alias("grids"),
             pl.col("took_ns").quantile(0.9, "nearest").alias("long_ns"),
             pl.col("took_ns").quantile(0.1, "nearest").alias("short_ns"),
         )
-        .filter("apart")
     )
     spins = (
         (pl.col("times") >= 2 * _FEWEST)
-        & (pl.col("grids") == 1)
         & (pl.col("long_ns") >= _GATHERED * pl.col("short_ns"))
         & (pl.col("long_ns") >= _TOGETHER_NS)
     )
-    return set(found.filter(pl.col("talks") | spins)["text"].cast(pl.String).to_list())
+    told = found.group_by("text").agg(
+        pl.col("apart").all(), pl.col("talks").all(), spins.any().alias("spins")
+    )
+    speaks = pl.col("apart") & (pl.col("talks") | pl.col("spins"))
+    return set(told.filter(speaks)["text"].cast(pl.String).to_list())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause, LedgerPart
+from fuelline.schema.parts import HOST_CAUSES, LEDGER_PARTS, HostCause, IdleCause, LedgerPart
 from fuelline.schema.run.trace import DeviceKind
 from fuelline.signals.traced.host import LONG_CALL_NS
 from fuelline.timeline.intervals import (
@@ -59,7 +59,7 @@ PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "data loader": "data wait",
     "synchronise": "synchronisation",
     "memcpy": "copies",
-    "allocator": "launch-bound",
+    "allocator": "allocation",
     "garbage collection": "launch-bound",
     "kernel launches": "launch-bound",
     "operators": "launch-bound",
@@ -71,9 +71,11 @@ PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "inside a graph": "unknown",
     "not recorded": "unknown",
 }
-"""The ledger part of each cause of idleness."""
+"""The ledger part of each cause of idleness, unless the host worked (`idleness.py`)."""
 CAUSE = pl.Enum(list(PART_OF_CAUSE))
 """A byte instead of sixteen: there are millions of pieces."""
+PART = pl.Enum(LEDGER_PARTS)
+_USUAL_PART = pl.col("cause").cast(pl.String).replace_strict(PART_OF_CAUSE, return_dtype=PART)
 _RECURS = 3
 """Gaps that are a habit."""
 _ALIKE = 4
@@ -84,11 +86,15 @@ _GAPS = 65_536
 
 @dataclass(frozen=True)
 class Gaps:
-    """Idle time of one device: | start_ns | end_ns | cause |, in order, every moment once."""
+    """Idle time of a device: | start_ns | end_ns | cause | part |, in order, every moment once."""
 
     pieces: pl.DataFrame
     gaps: pl.DataFrame
     """The whole gaps, as a set."""
+
+    def usual(self) -> Gaps:
+        """The same with no work of the host's own told apart."""
+        return Gaps(self.pieces.with_columns(_USUAL_PART.alias("part")), self.gaps)
 
     def of(self, cause: IdleCause) -> pl.DataFrame:
         """The set of moments with one cause."""
@@ -114,11 +120,10 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
     pieces = pl.concat(found)
     is_marked = beside.steps.marked_ns is not None
-    if not is_marked or beside.steps.spans.height >= _RECURS:
-        pieces = _tell_one_off(pieces, gaps, ("allocator",), "start-up")
+    pieces = _tell_one_off(pieces, gaps, ("allocator",), "start-up")
     if not is_marked:
         pieces = _tell_one_off(pieces, gaps, _HAPPENS, "one-off")
-    return Gaps(pieces, gaps)
+    return Gaps(pieces.with_columns(_USUAL_PART.alias("part")), gaps)
 
 
 def _tell_one_off(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -10,12 +10,14 @@ import polars as pl
 from fuelline.schema.run.trace import CopyDirection, GapCause
 from fuelline.signals.traced.gaps import PART_OF_CAUSE
 from fuelline.signals.traced.host import LONG_CALL_NS
+from fuelline.timeline.intervals import total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuelline.schema.parts import IdleCause
+    from fuelline.schema.parts import IdleCause, LedgerPart
     from fuelline.schema.run.trace import HostFrame
+    from fuelline.signals.traced.gaps import Gaps
     from fuelline.signals.traced.ledger import Account
     from fuelline.timeline.trace import Trace
 
@@ -24,6 +26,7 @@ _PREPARES: tuple[IdleCause, ...] = (*_OWN, "operators")
 """Operators, too, may work on the host, if a copy to the device follows."""
 
 
+_LAUNCHES = [cause for cause, part in PART_OF_CAUSE.items() if part == "launch-bound"]
 _INPUT_BYTES = 4096
 """A batch is larger: fewer bytes are a scalar, or the address of something."""
 _RECURS = 3
@@ -32,26 +35,17 @@ _MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
-class OwnWork:
-    """Idle time in gaps so long that the host did something else than launching."""
+class HostWork:
+    """What the host did in the idle time of one device that is its fault, in nanoseconds."""
 
     seen_ns: Mapping[IdleCause, int]
-    """By cause: what recorded stacks show."""
+    """By cause: code of its own that recorded stacks show."""
     preparing_ns: Mapping[IdleCause, int]
     """By cause: in gaps that end in a copy to the device, so that it made the next input."""
     unseen_ns: Mapping[IdleCause, int]
     """By cause: stretches so long that they hold no launch, and of which nothing was recorded."""
-
-    @property
-    def whole_ns(self) -> int:
-        """Of all causes."""
-        kinds = (self.seen_ns, self.preparing_ns, self.unseen_ns)
-        return sum(sum(kind.values()) for kind in kinds)
-
-    def of(self, cause: IdleCause) -> int:
-        """Of one cause."""
-        kinds = (self.seen_ns, self.preparing_ns, self.unseen_ns)
-        return sum(kind.get(cause, 0) for kind in kinds)
+    launching_ns: Mapping[IdleCause, int]
+    """By cause: the rest, launching."""
 
 
 def find_inputs(trace: Trace, rank: int) -> pl.Series:
@@ -66,68 +60,72 @@ def find_inputs(trace: Trace, rank: int) -> pl.Series:
     return pl.concat(found) if found else pl.Series("start_ns", [], pl.Int64)
 
 
-def measure_own_work(
-    account: Account,
-    frames: Mapping[IdleCause, HostFrame],
-    inputs: pl.Series,
-    *,
-    is_marked: bool,
-) -> OwnWork:
-    """Of one device, in its window; `is_marked` if that is of marked steps.
+def tell_own_work(gaps: Gaps, inputs: pl.Series, *, is_marked: bool, has_stacks: bool) -> Gaps:
+    """The same idle time, with the part of what is work of the host's own, not launching.
 
-    `inputs` are the moments at which inputs are copied to the device.
+    `is_marked`: steps are. `inputs` are the moments at which inputs are copied to the device.
     """
-    gaps = account.gaps.gaps
-    pieces = account.idle.filter(pl.col("cause").is_in(_PREPARES))
-    place = gaps["start_ns"].search_sorted(pieces["start_ns"], side="right").cast(pl.Int64) - 1
-    ends = gaps["end_ns"].gather(place)
-    lasted = ends - gaps["start_ns"].gather(place)
-    seen = [cause for cause in _OWN if cause in frames]
-    unseen = [cause for cause in _OWN if cause not in frames]
-    is_seen, is_input = pl.col("cause").is_in(seen), pl.col("is_input")
-    is_unseen = pl.col("cause").is_in(unseen) & (pl.col("ns") >= LONG_CALL_NS) & ~is_input
-    long = pieces.select(
-        (pl.col("end_ns") - pl.col("start_ns")).alias("ns"),
-        pl.col("cause").cast(pl.String),
-        ends.is_in(inputs.implode()).alias("is_input"),
-        place.alias("gap"),
-    ).filter((lasted >= LONG_CALL_NS) & (is_input | is_seen | is_unseen))
-    if not is_marked and long["gap"].n_unique() < _RECURS:
-        return OwnWork({}, {}, {})
-    sums = [
-        dict(long.filter(own).group_by("cause").agg(pl.col("ns").sum()).iter_rows())
-        for own in (is_seen & ~is_input, is_input, is_unseen)
-    ]
-    return OwnWork(*sums)
-
-
-def join_own_work(works: Sequence[OwnWork], gaps: Sequence[GapCause]) -> list[OwnWork]:
-    """Nothing unless it is most of what slow launching costs on all devices."""
-    launching = sum(
-        gap.seconds for gap in gaps if gap.part == "launch-bound" and gap.cause != "allocator"
+    pieces, whole = gaps.pieces, gaps.gaps
+    if not pieces.height:
+        return gaps
+    place = whole["start_ns"].search_sorted(pieces["start_ns"], side="right").cast(pl.Int64) - 1
+    ends = whole["end_ns"].gather(place)
+    is_long = ends - whole["start_ns"].gather(place) >= LONG_CALL_NS
+    is_input = is_long & ends.is_in(inputs.implode()) & pieces["cause"].is_in(_PREPARES)
+    lasts = pieces["end_ns"] - pieces["start_ns"] >= (0 if has_stacks else LONG_CALL_NS)
+    is_code = is_long & ~is_input & lasts & pieces["cause"].is_in(_OWN)
+    if not is_marked and place.filter(is_input | is_code).n_unique() < _RECURS:
+        return gaps
+    told: tuple[tuple[pl.Series, LedgerPart], ...] = (
+        (is_input, "data wait"),
+        (is_code, "host code"),
     )
-    own = sum(work.whole_ns for work in works) / 1e9
-    return list(works) if own >= _MOSTLY * launching else []
+    part = pieces["part"]
+    for own, name in told:
+        part = part.set(own, name)
+    return replace(gaps, pieces=pieces.with_columns(part))
 
 
-def find_largest(works: Sequence[OwnWork], gaps: Sequence[GapCause]) -> IdleCause | None:
-    """The costliest cause of slow launching, without what the host did for itself."""
-    spent: dict[IdleCause, float] = {}
-    for gap in gaps:
-        if gap.part == "launch-bound" and gap.cause != "allocator":
-            spent[gap.cause] = spent.get(gap.cause, 0.0) + gap.seconds
-    for cause in spent:
-        spent[cause] -= sum(work.of(cause) for work in works) / 1e9
-    return max(spent, key=lambda cause: spent[cause], default=None)
+def is_mostly_own(accounts: Sequence[Account]) -> bool:
+    """Whether work of the host's own is most of what its launching seems to cost on all devices."""
+    idle = [account.idle.filter(pl.col("cause").is_in(_LAUNCHES)) for account in accounts]
+    whole = sum(total_ns(each) for each in idle)
+    slow = sum(total_ns(each.filter(pl.col("part") == "launch-bound")) for each in idle)
+    return whole - slow >= _MOSTLY * whole
 
 
-def find_preparing(works: Sequence[OwnWork]) -> IdleCause | None:
+def measure_host_work(account: Account, frames: Mapping[IdleCause, HostFrame]) -> HostWork:
+    """Of one device, in its window; `frames` are where the host was in Python, by cause."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    idle = account.idle.filter(pl.col("cause").is_in(_LAUNCHES))
+    by_part: dict[str, dict[IdleCause, int]] = {}
+    for (part,), same in idle.partition_by("part", as_dict=True).items():
+        by_part[part] = dict(same.group_by("cause").agg(took.sum().alias("ns")).iter_rows())
+    code = by_part.get("host code", {})
+    return HostWork(
+        seen_ns={cause: spent for cause, spent in code.items() if cause in frames},
+        preparing_ns=by_part.get("data wait", {}),
+        unseen_ns={cause: spent for cause, spent in code.items() if cause not in frames},
+        launching_ns=by_part.get("launch-bound", {}),
+    )
+
+
+def find_largest(works: Sequence[HostWork]) -> IdleCause | None:
+    """The costliest cause of slow launching."""
+    return _costliest([work.launching_ns for work in works])
+
+
+def find_preparing(works: Sequence[HostWork]) -> IdleCause | None:
     """The cause under which most of the next input was made."""
-    spent: dict[IdleCause, int] = {}
-    for work in works:
-        for cause, spent_ns in work.preparing_ns.items():
-            spent[cause] = spent.get(cause, 0) + spent_ns
-    return max(spent, key=lambda cause: spent[cause], default=None)
+    return _costliest([work.preparing_ns for work in works])
+
+
+def _costliest(spent_ns: Sequence[Mapping[IdleCause, int]]) -> IdleCause | None:
+    sums: dict[IdleCause, int] = {}
+    for each in spent_ns:
+        for cause, spent in each.items():
+            sums[cause] = sums.get(cause, 0) + spent
+    return max(sums, key=lambda cause: sums[cause], default=None)
 
 
 def find_gap_causes(
@@ -144,7 +142,7 @@ def find_gap_causes(
                 rank=ledger.rank,
                 device=ledger.device,
                 cause=cause,
-                part=PART_OF_CAUSE[cause],
+                part=_main_part(pieces),
                 seconds=int(took.sum()) / 1e9,
                 share=int(took.sum()) / account.wall_ns,
                 gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
@@ -154,3 +152,10 @@ def find_gap_causes(
             )
         )
     return sorted(found, key=lambda each: (-each.seconds, each.cause))
+
+
+def _main_part(pieces: pl.DataFrame) -> LedgerPart:
+    took = pl.col("end_ns") - pl.col("start_ns")
+    sums = pieces.group_by("part").agg(took.sum().alias("ns")).sort("ns", "part")
+    part: LedgerPart = sums["part"][-1]
+    return part

@@ -6,14 +6,16 @@ A ledger is kept from a device's first event to its last; beside it, the parts o
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.parts import LEDGER_PARTS, LedgerPart
 from fuelline.schema.run.trace import DeviceLedger
-from fuelline.signals.traced.gaps import PART_OF_CAUSE
+from fuelline.signals.traced.gaps import PART
 from fuelline.signals.traced.kernels.lane import COMPUTE, COPY
 from fuelline.signals.traced.kernels.names import COMMUNICATION
 from fuelline.timeline.intervals import (
@@ -38,8 +40,6 @@ _BUSY_PARTS: tuple[LedgerPart, ...] = (
     "undivided communication",
     "copies",
 )
-_PART = pl.Enum(LEDGER_PARTS)
-"""A byte instead of sixteen: there are millions of pieces."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,26 @@ class Account:
 
     @property
     def idle(self) -> pl.DataFrame:
-        """| start_ns | end_ns | cause | of the window."""
+        """| start_ns | end_ns | cause | part | of the window."""
         return _clip(self.gaps.pieces, *self.window_ns)
 
     def all_pieces(self) -> pl.DataFrame:
         """The same with the idle time, so that nothing is left out."""
-        cause = pl.col("cause").cast(pl.String)
-        part = cause.replace_strict(PART_OF_CAUSE, return_dtype=_PART)
         columns = ("start_ns", "end_ns", "part")
-        idle = self.gaps.pieces.with_columns(part.alias("part")).select(columns)
-        return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
+        busy, idle = self.pieces.select(columns), self.gaps.pieces.select(columns)
+        return pl.concat([busy, idle]).sort("start_ns")
+
+    def usual(self) -> Account:
+        """The same with no work of the host's own told from its launching."""
+        ledger, gaps = self.ledger, self.gaps.usual()
+        end_ns = ledger.start_ns + ledger.wall_ns
+        parts_ns = _add_up(self.pieces, gaps, ledger.start_ns, end_ns)
+        return dataclasses.replace(
+            self,
+            gaps=gaps,
+            ledger=msgspec.structs.replace(ledger, parts_ns=parts_ns),
+            parts_ns=_add_up(self.pieces, gaps, *self.window_ns),
+        )
 
 
 def keep_account(
@@ -108,10 +118,9 @@ def keep_account(
 def _add_up(pieces: pl.DataFrame, gaps: Gaps, start_ns: int, end_ns: int) -> dict[LedgerPart, int]:
     """All parts of a stretch of time."""
     parts = dict.fromkeys(LEDGER_PARTS, 0)
-    for part, spent in _sums(_clip(pieces, start_ns, end_ns), "part").items():
-        parts[part] += spent
-    for cause, spent in _sums(_clip(gaps.pieces, start_ns, end_ns), "cause").items():
-        parts[PART_OF_CAUSE[cause]] += spent
+    for frame in (pieces, gaps.pieces):
+        for part, spent in _sums(_clip(frame, start_ns, end_ns)).items():
+            parts[part] += spent
     return parts
 
 
@@ -140,10 +149,10 @@ def _split(talks: pl.DataFrame, rank: int, matched: TracedCollectives) -> list[p
 
 def _busy_pieces(busy: pl.DataFrame, sets: list[pl.DataFrame]) -> pl.DataFrame:
     names = dict(enumerate(_BUSY_PARTS))
-    part = pl.col("layer").replace_strict(names, return_dtype=_PART)
+    part = pl.col("layer").replace_strict(names, return_dtype=PART)
     return partition(busy, sets).select(*SPAN, part.alias("part"))
 
 
-def _sums(pieces: pl.DataFrame, column: str) -> dict[Any, int]:
+def _sums(pieces: pl.DataFrame) -> dict[LedgerPart, int]:
     spent = pl.col("end_ns") - pl.col("start_ns")
-    return dict(pieces.group_by(column).agg(spent.sum().alias("ns")).iter_rows())
+    return dict(pieces.group_by("part").agg(spent.sum().alias("ns")).iter_rows())

@@ -18,11 +18,9 @@ from fuelline.signals.traced.blame import chain_blame, find_culprits
 from fuelline.signals.traced.host import find_during
 from fuelline.signals.traced.idleness import (
     find_gap_causes,
-    find_inputs,
     find_largest,
     find_preparing,
-    join_own_work,
-    measure_own_work,
+    measure_host_work,
 )
 from fuelline.signals.traced.kernels.measured import rank_kernels
 from fuelline.signals.traced.kernels.names import COMMUNICATION
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     )
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
-    from fuelline.signals.traced.idleness import OwnWork
+    from fuelline.signals.traced.idleness import HostWork
     from fuelline.signals.traced.kernels.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
 
 _WORTH_NAMING = 0.01
 """Idle time of a device below this share of wall is not looked up event by event."""
+_OF_HOST: tuple[LedgerPart, ...] = ("launch-bound", "data wait", "host code", "allocation")
 _IN_PROCESS = "SingleProcess"
 
 
@@ -65,7 +64,7 @@ class _Findings:
     accounts: list[Account] = field(default_factory=list)
     devices: list[DeviceFacts] = field(default_factory=list)
     gaps: list[GapCause] = field(default_factory=list)
-    own_work: list[OwnWork] = field(default_factory=list)
+    work: list[HostWork] = field(default_factory=list)
     during: dict[int, dict[IdleCause, str]] = field(default_factory=dict)
 
 
@@ -91,8 +90,7 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
     steps = survey.steps[lanes[0].rank]
     for account in survey.accounts:
         rank = account.ledger.rank
-        is_marked = survey.steps[rank].marked_ns is not None
-        _describe(trace, survey.lane_of(account), hosts[rank], account, found, is_marked=is_marked)
+        _describe(trace, survey.lane_of(account), hosts[rank], account, found)
     quality = judge_quality(trace.facts, lanes, hosts, matched, steps=steps, gaps=found.gaps)
     found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
@@ -144,8 +142,6 @@ def _describe(
     host: HostActivity,
     account: Account,
     found: _Findings,
-    *,
-    is_marked: bool,
 ) -> None:
     """One device: its ladder, and its idle gaps with their causes."""
     chips = {chip.device: chip for chip in lane.facts.chips}
@@ -173,8 +169,7 @@ def _describe(
     frames = find_frames(trace, lane.rank, host.threads, idle) if has_stacks else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += find_gap_causes(account, during, frames)
-    inputs = find_inputs(trace, lane.rank)
-    found.own_work.append(measure_own_work(account, frames, inputs, is_marked=is_marked))
+    found.work.append(measure_host_work(account, frames))
 
 
 def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
@@ -229,7 +224,7 @@ def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts
 
 def _find_longest(gaps: Sequence[GapCause]) -> float:
     """Of the stretches of idle time that a host is to blame for, in seconds."""
-    host = [gap.longest_seconds for gap in gaps if gap.part in ("launch-bound", "data wait")]
+    host = [gap.longest_seconds for gap in gaps if gap.part in _OF_HOST]
     return max(host, default=0.0)
 
 
@@ -278,8 +273,7 @@ def _signals(
         return Missing(reason=doubt) if doubt or not wall else _share(spent_ns / wall, f"gaps.{of}")
 
     during = _join_during(found)
-    work = join_own_work(found.own_work, found.gaps)
-    prepared_ns = sum(sum(each.preparing_ns.values()) for each in work)
+    prepared_ns = sum(sum(each.preparing_ns.values()) for each in found.work)
     talked = sum(ledger.communication_ns for ledger in ledgers)
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
     kernels = pl.concat(
@@ -301,14 +295,14 @@ def _signals(
         if talked
         else Missing(reason="nothing communicates"),
         copies_share=part("copies"),
-        data_wait_share=idle("data wait"),
+        data_wait_share=cause("data loader"),
         launch_share=idle("launch-bound"),
         allocator_share=cause("allocator"),
         between_steps_share=cause("python between steps"),
-        own_work_share=own("own work", sum(each.whole_ns for each in work)),
+        host_code_share=idle("host code"),
         preparing_share=own("preparing", prepared_ns),
-        preparing_under=find_preparing(work),
-        unseen_share=own("unseen", sum(sum(each.unseen_ns.values()) for each in work)),
+        preparing_under=find_preparing(found.work),
+        unseen_share=own("unseen", sum(sum(each.unseen_ns.values()) for each in found.work)),
         longest_stretch=0.0 if is_marked else _find_longest(found.gaps) / (wall / 1e9 or 1.0),
         startup_share=idle("start-up"),
         once_share=cause("one-off"),
@@ -326,12 +320,13 @@ def _signals(
         )
         if wall and any(host.calls for host in hosts.values())
         else Missing(reason=doubt or "no launching call was recorded"),
+        launches=sum(host.calls for host in hosts.values()),
         loader=during.get("data loader", ""),
         loader_in_process=_IN_PROCESS in during.get("data loader", "")
         or "data loader" in _join_frames(found),
         during=during,
         frames=_join_frames(found),
-        largest=find_largest(work, found.gaps),
+        largest=find_largest(found.work),
         kernels=kernels.height,
         late=culprits,
         waiting_share_by_rank={

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.run.trace import Quality
-from fuelline.schema.units import percent
+from fuelline.schema.units import duration, number, percent
 from fuelline.signals.traced.kernels.names import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
     ranks = [lane.rank]
     if not lane.devices:
         why = (
-            f"no kernel was recorded, although the host launched {host.calls}"
+            f"no kernel was recorded, although the host launched {number(host.calls)}"
             if host.calls
             else "no device activity was recorded, and no call that would have caused any"
             if host.events
@@ -131,8 +131,8 @@ def _of_cover(lane: DeviceLane, host: HostActivity, steps: TracedSteps) -> list[
     return [
         Quality(
             code="uncovered",
-            problem=f"the device's events cover {(last_ns - first_ns) / 1e6:.3f} ms of the "
-            f"{whole_ns / 1e6:.3f} ms that the host was recorded, and no step is marked",
+            problem=f"the device's events cover {duration((last_ns - first_ns) / 1e9)} of the "
+            f"{duration(whole_ns / 1e9)} that the host was recorded, and no step is marked",
             forbids="calling the job healthy: what the host did before and after may be of a step",
             ranks=[lane.rank],
         )
@@ -252,6 +252,12 @@ def _of_clocks(matched: TracedCollectives) -> list[Quality]:
     ]
 
 
+_ORIGINS = {
+    "annotation": "an annotation that repeats",
+    "periodicity": "what repeats on the device",
+}
+
+
 def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
     if not any(lane.events.height for lane in lanes):
         return []
@@ -275,7 +281,7 @@ def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
         return [
             Quality(
                 code="inferred-steps",
-                problem=f"no step is marked; they were inferred from {steps.origin}",
+                problem=f"no step is marked; they were inferred from {_ORIGINS[steps.origin]}",
                 forbids="exact step times",
             )
         ]

@@ -13,6 +13,7 @@ import polars as pl
 from fuelline.signals.traced.collectives import find_apart, find_communicating, match_collectives
 from fuelline.signals.traced.gaps import Beside, find_gaps
 from fuelline.signals.traced.host import read_host
+from fuelline.signals.traced.idleness import find_inputs, is_mostly_own, tell_own_work
 from fuelline.signals.traced.kernels.lane import read_lane
 from fuelline.signals.traced.ledger import keep_account
 from fuelline.signals.traced.steps import find_steps
@@ -57,6 +58,8 @@ def survey_trace(trace: Trace) -> Survey:
     survey = Survey(trace, [], {}, matched, {}, [])
     for lane in lanes:
         _account_for(lane, survey)
+    if not is_mostly_own(survey.accounts):
+        survey.accounts[:] = [account.usual() for account in survey.accounts]
     return survey
 
 
@@ -65,13 +68,19 @@ def _account_for(lane: DeviceLane, survey: Survey) -> None:
     host = read_host(survey.trace, lane.rank, correlations(lane))
     lane = lane.with_graphs(host.launches).with_blocks(host.launches)
     steps = find_steps(survey.trace, lane, host.launches)
+    inputs = find_inputs(survey.trace, lane.rank)
     windows: dict[int, tuple[int, int]] = {}
     gaps: dict[int, Gaps] = {}
     for device in lane.devices:
         events = lane.of(device)
         windows[device] = find_window(survey.trace, lane.rank, steps, events, host)
-        others = _others(lane, device)
-        gaps[device] = find_gaps(events, Beside(host, steps, others), windows[device])
+        beside = Beside(host, steps, _others(lane, device))
+        gaps[device] = tell_own_work(
+            find_gaps(events, beside, windows[device]),
+            inputs,
+            is_marked=steps.marked_ns is not None,
+            has_stacks=host.has_stacks,
+        )
     survey.hosts[lane.rank] = host.settled()
     del host
     survey.steps[lane.rank] = steps

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuelline.fix.elastic.governor import FIRST_PAUSE, LOOKS, Governor
+from fuelline.fix.elastic.governor import CLAIMS, FIRST_PAUSE, LOOKS, Governor
 from fuelline.fix.elastic.observation import Observation, SettingChange, TurnLimits
 
 LIMITS = TurnLimits(base=2, most=8, cores=8.0, base_window=4, most_window=64)
@@ -204,3 +204,88 @@ def test_workers_beyond_those_that_were_started_are_wanted_for_the_next_epoch() 
     hear_all(governor, *[look(starved=0.7, active=8, cpu=0.02)] * LOOKS)
     assert governor.wanted > 8
     assert f"{governor.wanted} would keep up" in governor.blocked_by
+
+
+def test_another_need_ends_the_pause_after_a_change_that_did_not_help() -> None:
+    governor, _ = grown(30.0)
+    assert hear_all(governor, *[look(starved=0.6)] * LOOKS) is None  # as it was
+    change = None
+    for _ in range(LOOKS):
+        change = change or governor.hear(look(20.0, starved=0.95))
+    assert change is not None
+
+
+def busy_host(active: int = 2, **changes: object) -> Observation:
+    """One of several ranks, whose workers compute all the time."""
+    return replace(look(cpu=1.0, active=active), **changes)  # type: ignore[arg-type]
+
+
+def test_cores_that_other_ranks_leave_are_used() -> None:
+    few = replace(LIMITS, cores=2.0)
+    alone = Governor(few, 2, 4)
+    assert hear_all(alone, *[busy_host()] * LOOKS) is None
+    assert alone.blocked_by == "no core is free for another worker"
+    change = hear_all(Governor(few, 2, 4), *[busy_host(cores=5.0)] * LOOKS)
+    assert change is not None
+    assert change.active == 5
+
+
+def test_a_rank_may_have_its_part_although_others_fill_the_cores() -> None:
+    crowded = replace(look(cpu=0.6, queued=0.4), cores=4.0)
+    change = hear_all(Governor(LIMITS, 2, 4), *[crowded] * LOOKS)
+    assert change is not None
+    assert change.active == 4
+    assert hear_all(Governor(LIMITS, 2, 4), *[replace(crowded, cores=2.0)] * LOOKS) is None
+
+
+def given(rate_after: float, others_after: float) -> tuple[Governor, SettingChange | None]:
+    """Workers were given back; the rates of this rank and of the other before that were 50."""
+    governor = Governor(LIMITS, 6, 12)
+    claimed = busy_host(6, cores=3.0, is_claimed=True, others=(("7-1", 50.0),))
+    change = hear_all(governor, *[claimed] * CLAIMS)
+    assert change is not None
+    assert (change.active, change.is_trial, governor.active) == (3, False, 3)
+    after = replace(look(rate_after, active=3, cpu=1.0), cores=3.0, others=(("7-1", others_after),))
+    return governor, hear_all(governor, *[after] * 2 * LOOKS)
+
+
+def test_added_workers_are_given_back_to_a_rank_that_is_short_of_cores() -> None:
+    governor, change = given(rate_after=40.0, others_after=80.0)
+    assert change is None
+    assert governor.active == 3
+
+
+def test_workers_are_taken_up_again_if_nobody_gained_by_it() -> None:
+    governor, change = given(rate_after=40.0, others_after=40.0)  # they step together
+    assert change is not None
+    assert (change.active, governor.active) == (6, 6)
+    claimed = busy_host(6, cores=3.0, is_claimed=True)
+    assert hear_all(governor, *[claimed] * CLAIMS) is None  # and not given again so soon
+
+
+def test_the_jobs_own_workers_are_never_given_back() -> None:
+    governor = Governor(replace(LIMITS, base=4, base_window=8), 4, 8)
+    claimed = busy_host(4, cores=1.0, is_claimed=True)
+    assert hear_all(governor, *[claimed] * 20) is None
+    assert governor.active == 4
+
+
+def judged(others_after: float) -> tuple[str, int]:
+    governor = Governor(LIMITS, 2, 4)
+    before = busy_host(cores=8.0, others=(("7-1", 100.0),))
+    change = hear_all(governor, *[before] * LOOKS)
+    assert change is not None
+    after = replace(look(70.0, active=change.active, cpu=1.0), cores=8.0,
+                    others=(("7-1", others_after),))  # fmt: skip
+    hear_all(governor, *[after] * LOOKS)
+    return governor.ended[0].verdict, governor.active
+
+
+def test_a_gain_that_costs_another_rank_more_is_taken_back() -> None:
+    assert judged(others_after=60.0) == ("rolled back", 2)
+
+
+def test_a_gain_that_costs_others_less_is_kept() -> None:
+    assert judged(others_after=80.0) == ("kept", 6)
+    assert judged(others_after=140.0) == ("kept", 6)  # ranks that step together
+    assert judged(others_after=0.0) == ("kept", 6)  # it has ended

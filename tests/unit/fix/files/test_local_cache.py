@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -308,3 +309,64 @@ def test_a_full_disk_is_told_before_the_job_starts(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     with pytest.raises(RefusedError, match="its disk is full"), open_cache(folder, BUDGET):
         pytest.fail("it went on")
+
+
+def test_ranks_that_open_a_file_at_the_same_time_fetch_it_once(
+    source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(source / "a", b"content")
+    fetched: list[int] = []
+    everyone = threading.Barrier(4)
+    original = local_cache._copy_all
+
+    def copy_slowly(*descriptors: int) -> int:
+        fetched.append(1)
+        time.sleep(0.2)
+        return original(*descriptors)
+
+    def take(cache: LocalCache) -> None:
+        everyone.wait()
+        taken.append(read(cache, source / "a"))
+
+    taken: list[bytes | None] = []
+    monkeypatch.setattr(local_cache, "_copy_all", copy_slowly)
+    with open_cache(folder, BUDGET):
+        caches = [LocalCache(str(folder), BUDGET, [str(source)]) for _ in range(4)]
+        threads = [threading.Thread(target=take, args=(cache,)) for cache in caches]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert taken == [b"content"] * 4
+    assert len(fetched) == 1
+
+
+def test_a_file_whose_fetcher_was_stopped_is_read_from_its_source(
+    source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(source / "a", b"content")
+    monkeypatch.setattr(local_cache, "LONGEST_TURN_S", 0.05)
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        name = cache._name(str(source / "a"), (source / "a").stat())
+        with local_cache._FetchLock(cache._turns, name):
+            assert read(cache, source / "a") is None
+        assert read(cache, source / "a") == b"content"
+
+
+def test_a_fetcher_that_was_killed_is_not_waited_for(source: Path, folder: Path) -> None:
+    write(source / "a", b"content")
+    holder = (
+        "import sys, time; from fuelline.fix.files.local_cache import _FetchLock\n"
+        "with _FetchLock(*sys.argv[1:]): print('held', flush=True); time.sleep(60)"
+    )
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        name = cache._name(str(source / "a"), (source / "a").stat())
+        words = [sys.executable, "-c", holder, cache._turns, name]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            child.kill()
+            child.wait()
+        assert read(cache, source / "a") == b"content"

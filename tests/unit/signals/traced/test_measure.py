@@ -27,7 +27,7 @@ CAUSES = [
     ("cudaStreamSynchronize", HostKind.RUNTIME, "synchronisation"),
     ("hipDeviceSynchronize", HostKind.RUNTIME, "synchronisation"),
     ("aten::item", HostKind.OP, "synchronisation"),
-    ("cudaFree", HostKind.RUNTIME, "launch-bound"),
+    ("cudaFree", HostKind.RUNTIME, "allocation"),
     ("train.py(7): log", HostKind.PYTHON, "launch-bound"),
     ("Buffer Flush", HostKind.PROFILER, "profiler overhead"),
 ]

@@ -54,7 +54,7 @@ def test_a_marked_step_begins_with_what_its_host_does_before_the_first_kernel() 
     measured = measure(prepare())
     assert measured.facts.window.seconds == pytest.approx(0.101)
     assert parts(measured)["useful compute"] == pytest.approx(40 / 101, abs=0.001)
-    assert parts(measured)["launch-bound"] == pytest.approx(60 / 101, abs=0.001)
+    assert parts(measured)["data wait"] == pytest.approx(60 / 101, abs=0.001)
     (ledger,) = measured.answer.ledgers
     assert ledger.wall_ns == 41 * MS * 1000
 
@@ -299,7 +299,8 @@ def test_stretches_without_marks_that_recur_are_a_pattern() -> None:
         rank.kernel(number * 50 * MS, number * 50 * MS + 10, called=number * 50 * MS - 10)
     trace = signals(rank)
     assert value_of(trace.once_share) == 0.0
-    assert value_of(trace.launch_share) == pytest.approx(1, abs=0.01)
+    assert value_of(trace.host_code_share) == pytest.approx(1, abs=0.01)
+    assert value_of(trace.launch_share) == pytest.approx(0, abs=0.01)
 
 
 def test_long_stretches_without_any_event_are_no_launching() -> None:
@@ -357,3 +358,26 @@ def test_without_calls_what_begins_after_the_last_mark_is_not_of_the_steps() -> 
     rank.kernel(0, 10 * MS, correlation=1)
     rank.kernel(500 * MS, 600 * MS, correlation=2)
     assert measure(rank).facts.window.seconds == pytest.approx(0.01)
+
+
+def test_one_call_of_the_allocator_is_start_up_in_a_single_marked_step_too() -> None:
+    rank = Rank()
+    rank.step(1, 0, 6000 * MS)
+    rank.kernel(10, 20, called=5)
+    rank.op(30, 5000 * MS, "cudaFree", int(HostKind.RUNTIME))
+    rank.kernel(5000 * MS + 20, 5990 * MS, called=5000 * MS + 10)
+    trace = signals(rank)
+    assert (value_of(trace.startup_share) or 0.0) > 0.8
+    assert value_of(trace.allocator_share) == 0.0
+
+
+def test_the_budget_says_what_the_verdict_says_of_preparing_and_of_allocating() -> None:
+    assert parts(measure(prepare()))["data wait"] > 0.5
+    rank = Rank()
+    for number in range(5):
+        begin = number * 50 * MS
+        rank.op(begin + 20, begin + 49 * MS, "hipFree", int(HostKind.RUNTIME))
+        rank.kernel(begin, begin + 10, called=begin - 10)
+    found = parts(measure(rank))
+    assert found["allocation"] > 0.7
+    assert found.get("launch-bound", 0.0) < 0.1

@@ -39,7 +39,9 @@ class ExposedExchange:
         share = trace.transfer_share.value + alone
         if share < LISTED_SHARE:
             return None
-        doubt = ", or waits for a rank whose trace is missing" if alone > share / 2 else ""
+        is_sampled = any(each.code == "sampled" for each in trace.quality)
+        is_alone = is_sampled or alone > share / 2
+        doubt = ", or waits for a rank whose trace is missing" if is_alone else ""
         return found_in(
             self,
             facts,

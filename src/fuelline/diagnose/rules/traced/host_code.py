@@ -44,7 +44,7 @@ class HostCode:
         trace = facts.trace
         if trace is None:
             return None
-        share = (value_of(trace.own_work_share) or 0.0) - (value_of(trace.preparing_share) or 0.0)
+        share = value_of(trace.host_code_share) or 0.0
         if share < LISTED_SHARE:
             return None
         causes: tuple[IdleCause, ...] = ("python", "python between steps")

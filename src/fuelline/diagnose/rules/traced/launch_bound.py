@@ -19,6 +19,7 @@ from fuelline.diagnose.evidence.traces import (
     found_in,
     frame_evidence,
     launch_evidence,
+    mostly_in,
     under,
 )
 from fuelline.diagnose.rule import LISTED_SHARE
@@ -48,9 +49,6 @@ class LaunchBound:
         if trace is None or isinstance(trace.launch_share, Missing):
             return None
         share = trace.launch_share.value
-        share -= sum(
-            value_of(each) or 0.0 for each in (trace.allocator_share, trace.own_work_share)
-        )
         if share < LISTED_SHARE:
             return None
         cause = trace.largest or "operators"
@@ -59,7 +57,7 @@ class LaunchBound:
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time because the host "
-            f"launches work too slowly{under(trace, cause) or _NAMELESS.get(cause, '')}.",
+            f"launches work too slowly{_where(trace, cause)}.",
             evidence=[
                 *launch_evidence(trace),
                 *frame_evidence(trace, cause),
@@ -71,6 +69,14 @@ class LaunchBound:
         )
 
 
+def _where(trace: TraceSignals, cause: IdleCause) -> str:
+    """The user's function where Python itself is slow; else the call, which says more."""
+    if cause in _PYTHON and cause in trace.frames:
+        return mostly_in(trace, cause)
+    return under(trace, cause) or _NAMELESS.get(cause, "")
+
+
+_PYTHON: tuple[IdleCause, ...] = ("python", "python between steps")
 _NAMELESS: Mapping[IdleCause, str] = {
     "launch latency": ", mostly in the time from a launch to its kernel's start",
     "python": ", mostly in code of which nothing was recorded",
@@ -79,8 +85,12 @@ _NAMELESS: Mapping[IdleCause, str] = {
 """Causes without an event that they lie under."""
 
 
+_LEAST_BETWEEN = 0.005
+"""Below this it says nothing."""
+
+
 def _between(trace: TraceSignals) -> list[Evidence]:
     between = value_of(trace.between_steps_share)
-    if not between:
+    if not between or between < _LEAST_BETWEEN:
         return []
     return [Evidence(what=f"{percent(between)} of the time is spent in Python between steps")]
