@@ -24,6 +24,7 @@ from fuelline.ingest import load_trace
 from fuelline.pipeline.imported import import_files
 from fuelline.pipeline.recorded import diagnose_recording
 from fuelline.schema.errors import FuellineError
+from fuelline.schema.wire import Kind
 
 BAR_POINTS = 2.0
 JUDGED = ("device_idle", "input_wait", "launch_bound")
@@ -58,12 +59,13 @@ def replay(path: Path, *, with_counters: bool = True) -> dict[str, Any]:
         job = read_job(trace, trace.ranks[0])
         marks = write_recording(job, recorded, path.name, with_counters=with_counters)
         diagnosis = diagnose_recording(recorded, None)
-        truth = find_truth(trace, job.rank, job.device, window_of(job, marks))
+        window = job.repeated_ns or window_of(job, marks)
+        truth = find_truth(trace, job.rank, job.device, window)
     return {
         "trace": str(path),
         "true": msgspec.to_builtins(truth),
         "found": msgspec.to_builtins(find_found(diagnosis)),
-        "steps": len([call for call in job.calls if call.kind.name == "STEP"]),
+        "steps": len(job.of(Kind.STEP) or job.of(Kind.WAIT)),
         "verdict": diagnosis.verdict.code,
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,12 @@ _CALLING_NS = 50_000
 _RETURNING_NS = 20_000
 _TO_DEVICE = int(CopyDirection.HOST_TO_DEVICE)
 _FEWEST = 3
+"""Steps that a diagnosis needs: it begins after the first."""
+_REPEATS = 12
+"""Of a trace with fewer steps than that: it is laid out so often, one after the other."""
+_PROFILED = "ProfilerStep#"
+_COMMON_BYTES_PER_NS = 10
+"""Of PCI Express 3 with 16 lanes, from pinned memory."""
 _MOST_LOST = 0.1
 """Of the device's events: if more of them lack the call that launched them, too much is open."""
 
@@ -87,6 +93,8 @@ class Job:
     """Of the device, on any stream, by start: what its driver counts as utilisation. A copy within
     the device is a kernel of the driver's."""
     end_ns: int = 0
+    repeated_ns: tuple[int, int] | None = None
+    """The stretch of the trace that the job repeats, where that shows too few steps by itself."""
 
     def of(self, *kinds: Kind) -> list[Call]:
         """Calls of these kinds."""
@@ -106,7 +114,7 @@ def read_job(trace: Trace, rank: int) -> Job:
     """The job of one rank."""
     spans = _read_host(trace, rank)
     trainer = _find_trainer(spans)
-    waits = _find_batches(spans)[trainer]
+    waits = _find_batches(spans).get(trainer, [])
     own = [span for span in spans[trainer] if span.kind != int(HostKind.PYTHON)]
     launched = _read_launched(trace, rank, spans)
     operators = _outermost(span for span in own if "::" in span.name)
@@ -115,13 +123,12 @@ def read_job(trace: Trace, rank: int) -> Job:
     calls += _waits(operators, own)
     calls += _backwards(spans, trainer, own, waits)
     calls.sort(key=lambda call: (call.start_ns, -call.end_ns))
-    _refuse_few(calls)
     works = [
         Work(row["stream"], row["called_ns"], row["end_ns"], row["device"]) for row in launched
     ]
     device = _find_device(trace, rank, launched)
     works = [work for work in works if work.device == device]
-    return Job(
+    job = Job(
         rank=rank,
         device=device,
         calls=calls,
@@ -130,17 +137,41 @@ def read_job(trace: Trace, rank: int) -> Job:
         kernels=_kernels(trace, rank, device),
         end_ns=max((span.end_ns for span in own), default=0),
     )
+    # Without an optimizer a batch is a step.
+    steps = job.of(Kind.STEP) or job.of(Kind.WAIT)
+    return job if len(steps) >= _FEWEST else _repeat(job, own, steps[-1])
 
 
-def _refuse_few(calls: list[Call]) -> None:
-    """Without an optimizer a batch is a step."""
-    steps = [call for call in calls if call.kind == Kind.STEP]
-    steps = steps or [call for call in calls if call.kind == Kind.WAIT]
-    if len(steps) < _FEWEST:
-        raise NotReplayableError(
-            f"the trace shows {len(steps)} step{'s' * (len(steps) != 1)} with a loader, and a "
-            f"diagnosis begins after the first: it takes {_FEWEST} at least"
-        )
+def _repeat(job: Job, own: list[_Span], last: Call) -> Job:
+    """The same trace again and again, as a job of such steps would have been recorded.
+
+    A repetition begins where its step is marked, or with the first call, and lasts as long as the
+    ledger can tell: until calls and device are done. The last one ends with its step, so that whole
+    repetitions are judged.
+    """
+    marked = [span.start_ns for span in own if span.name.startswith(_PROFILED)]
+    first_ns = min(*marked[:1], *(call.start_ns for call in job.calls))
+    done_ns = max(*(call.end_ns for call in job.calls), *(work.end_ns for work in job.works))
+    shifts = [number * (done_ns - first_ns) for number in range(_REPEATS)]
+    calls = [
+        replace(call, start_ns=call.start_ns + shift_ns, end_ns=call.end_ns + shift_ns)
+        for shift_ns in shifts
+        for call in job.calls
+        if shift_ns < shifts[-1] or call.end_ns <= last.end_ns
+    ]
+    works = [
+        replace(work, called_ns=work.called_ns + shift_ns, end_ns=work.end_ns + shift_ns)
+        for shift_ns in shifts
+        for work in job.works
+    ]
+    return replace(
+        job,
+        calls=calls,
+        works=works,
+        kernels=[(begin + each, end + each) for each in shifts for begin, end in job.kernels],
+        end_ns=job.end_ns + shifts[-1],
+        repeated_ns=(first_ns, done_ns),
+    )
 
 
 def _read_host(trace: Trace, rank: int) -> dict[int, list[_Span]]:
@@ -161,16 +192,21 @@ def _read_host(trace: Trace, rank: int) -> dict[int, list[_Span]]:
 
 
 def _find_trainer(spans: dict[int, list[_Span]]) -> int:
-    """The thread that takes the batches; it must be the one that trains, too."""
+    """The thread that takes the batches; it must be the one that trains, too.
+
+    A job whose batches come from elsewhere is known by its optimizer alone, as it is to the hooks.
+    """
     batches = _find_batches(spans)
-    thread = max(batches, key=lambda each: len(batches[each]), default=None)
-    if thread is None:
-        raise NotReplayableError(
-            "the trace shows no loader: no annotation is a DataLoader's __next__ or named as one, "
-            "so it cannot be said what our hooks would have recorded"
-        )
     steps = {each: len(_steps(own)) for each, own in spans.items()}
     steppers = [each for each, count in steps.items() if count]
+    thread = max(batches, key=lambda each: len(batches[each]), default=None)
+    if thread is None and steppers:
+        return max(steppers, key=lambda each: steps[each])
+    if thread is None:
+        raise NotReplayableError(
+            "the trace shows neither a loader nor an optimizer: no annotation is a DataLoader's "
+            "__next__ or named as one, so it cannot be said what our hooks would have recorded"
+        )
     if steppers and thread not in steppers:
         raise NotReplayableError(
             f"thread {thread} takes the batches and thread {steppers[0]} trains, so how long the "
@@ -296,7 +332,7 @@ def _copies(operators: list[_Span], own: list[_Span], launched: list[dict[str, A
 
 def _as_copy(operator: _Span, rows: list[dict[str, Any]], *, is_waiting: bool) -> Call | None:
     directions = {row["direction"] for row in rows}
-    size_bytes = sum(row["size_bytes"] or 0 for row in rows)
+    size_bytes = sum(_size_of(row) for row in rows)
     span = (operator.start_ns, operator.end_ns)
     if _TO_DEVICE in directions and operator.name in _COPYING:
         flags = 0 if is_waiting else int(Flag.NON_BLOCKING)
@@ -306,6 +342,12 @@ def _as_copy(operator: _Span, rows: list[dict[str, Any]], *, is_waiting: bool) -
         return Call(Kind.COPY, *span, size_bytes, flags, stream=streams[-1])
     is_read = int(CopyDirection.DEVICE_TO_HOST) in directions and operator.name in _READING
     return Call(Kind.SYNC, *span, flags=int(Flag.IMPLICIT)) if is_read and is_waiting else None
+
+
+def _size_of(row: dict[str, Any]) -> int:
+    """Of a copy; the hooks know it, and some traces do not say it: then from how long it took."""
+    took_ns = int(row["end_ns"] - row["start_ns"])
+    return int(row["size_bytes"] or max(1, took_ns * _COMMON_BYTES_PER_NS))
 
 
 class _Waits:

@@ -62,12 +62,12 @@ def write_recording(job: Job, folder: Path, name: str, *, with_counters: bool) -
 def _introduce(spool: Spool, job: Job, at_ns: int) -> None:
     told = {"framework": "torch", "version": "replayed", "devices": None, "threads": 1}
     spool.append(int(Kind.PROCESS), at_ns, 0, spool.text(json.dumps(told)))
-    loader = job.of(Kind.WAIT)[0].name
-    settings = {
-        "loader": f"torch.utils.data.dataloader.{loader}",
-        "num_workers": 0 if "Single" in loader else None,
-    }
-    spool.append(int(Kind.SOURCE), at_ns, 0, _SOURCE, spool.text(json.dumps(settings)))
+    for first in job.of(Kind.WAIT)[:1]:
+        settings = {
+            "loader": f"torch.utils.data.dataloader.{first.name}",
+            "num_workers": 0 if "Single" in first.name else None,
+        }
+        spool.append(int(Kind.SOURCE), at_ns, 0, _SOURCE, spool.text(json.dumps(settings)))
     spool.set_trainer(get_native_id())
 
 

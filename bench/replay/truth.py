@@ -42,7 +42,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 FIGURES = Shares.__struct_fields__
 _PARTS: Mapping[str, tuple[LedgerPart, ...]] = {
     "input_wait": ("data wait",),
-    "launch_bound": ("launch-bound", "synchronisation"),
+    "launch_bound": ("launch-bound", "synchronisation", "allocation"),
 }
 
 
@@ -63,8 +63,12 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
             "compare with"
         )
     start_ns, end_ns = window
-    pieces = account.all_pieces().with_columns(
-        pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+    pieces = (
+        account.usual()
+        .all_pieces()
+        .with_columns(
+            pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+        )
     )
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     spent = dict(

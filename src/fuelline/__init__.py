@@ -33,6 +33,7 @@ _HOMES = {
     "load": "api.answers",
     "record": "api.recording",
     "suggest": "api.answers",
+    "watch": "api.watching",
     "whatif": "api.questions",
 }
 """Public name to the file that has it; `plan` is a package and public itself."""

@@ -9,6 +9,7 @@ from fuelline.api.answers import suggest as suggest
 from fuelline.api.questions import whatif as whatif
 from fuelline.api.recording import record as record
 from fuelline.api.run import Run as Run
+from fuelline.api.watching import watch as watch
 from fuelline.schema.diagnosis.comparison import RunComparison as RunComparison
 from fuelline.schema.diagnosis.findings import Diagnosis as Diagnosis
 from fuelline.schema.diagnosis.findings import Finding as Finding

@@ -19,7 +19,7 @@ FROZEN = {
     "Blindspot", "DamagedRecordingError", "Diagnosis", "Finding", "Forecast", "FuellineError",
     "InputError", "Missing", "NewerRecordingError", "NotARecordingError", "Reading",
     "RefusedError", "Run", "RunComparison", "UsageError", "__version__", "compare", "diagnose",
-    "import_traces", "load", "plan", "record", "suggest", "whatif",
+    "import_traces", "load", "plan", "record", "suggest", "watch", "whatif",
 }  # fmt: skip
 PARAMETERS = {
     "compare": "before after threshold",
@@ -28,6 +28,7 @@ PARAMETERS = {
     "load": "run",
     "record": "path name command",
     "suggest": "run usd_per_hour",
+    "watch": "source name",
     "whatif": "run workers prefetch pin persistent batch_size storage transform handoff chip cores "
     "alone ranks rarer usd_per_hour",
     "plan.serve": "model chip prompt_tokens output_tokens requests_per_s batch ttft_s tpot_s tp pp "

@@ -91,3 +91,34 @@ sys.stdin.read()
     finally:
         job.communicate()
         tree.close()
+
+
+THREADS = """
+import sys, threading, time
+while True:
+    thread = threading.Thread(target=time.sleep, args=(0.2,))
+    thread.start()
+    thread.join()
+"""
+
+
+def test_a_thread_in_the_place_of_one_that_ended_is_met_at_once() -> None:
+    """As many threads as before: their number says nothing."""
+    job = subprocess.Popen([sys.executable, "-c", THREADS])
+    try:
+        tree = Tree(job.pid, 4096)
+        watch_until(tree, lambda: job.pid in tree.processes)
+        process = tree.processes[job.pid]
+        watch_until(tree, lambda: len(process.threads) == 2)
+        known = set(process.threads)
+        deadline = time.monotonic() + DEADLINE_S
+        while set(process.threads) == known and time.monotonic() < deadline:
+            process.has_other_threads = True
+            assert tree.replace_threads()
+            time.sleep(0.01)
+        assert set(process.threads) != known
+        assert not tree.replace_threads()
+        tree.close()
+    finally:
+        job.kill()
+        job.wait()

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 6 }; /* of what Python and this file say to each other; see buffer.py */
+enum { LAYOUT = 7 }; /* of what Python and this file say to each other; see buffer.py */
 enum { START, LENGTH, FIELDS_AT, FIELDS = 5, TAIL = FIELDS_AT + FIELDS, WORDS }; /* of a record */
 
 /* Names below are shared with Python, in this order (tests/unit/record/test_buffer.py): the fields of a
@@ -28,6 +28,7 @@ enum { START, LENGTH, FIELDS_AT, FIELDS = 5, TAIL = FIELDS_AT + FIELDS, WORDS };
 enum wait_field { WAIT_SOURCE_ID, WAIT_SAMPLES, WAIT_SIZE_BYTES, WAIT_CPU_NS, WAIT_POSITION };
 enum backward_field { BACKWARD_GRAPH_NODES, BACKWARD_CPU_NS, BACKWARD_ENGINE_CPU_NS };
 enum step_field { STEP_STEPPER_ID, STEP_STEP_KIND, STEP_CPU_CLOCK_NS };
+enum mark_field { MARK_DEVICE, MARK_DEVICE_NS, MARK_CLOCK, MARK_STREAM, MARK_PLACE };
 enum gc_field { GC_GENERATION, GC_COLLECTED, GC_FIELDS };
 enum iterator_note { NOTE_SOURCE_ID, NOTE_BATCH_SIZE, NOTE_ENOUGH, NOTE_FIELDS };
 enum { NOT_MEASURED = -1 };
@@ -85,7 +86,22 @@ typedef struct {
     int64_t start, end, tid; /* tid: of the thread that was the trainer at the start */
 } Call;
 
-static PyTypeObject *buffer_type, *calls_type, *quick_type; /* one of each, however often imported */
+typedef struct {
+    int64_t at, place, stream;
+    PyObject *event;
+} Mark;
+
+typedef struct {
+    PyObject_HEAD
+    RecordBuffer *buffer;
+    PyObject *clock, *make_event, *is_capturing, *stream, *latest, *marked_stream, *spare;
+    Mark *pending; /* a ring */
+    size_t first, count, most;
+    long long stream_id, device, number, latest_ns, marked_ns, fresh, beginnings, resuming, tail;
+    char is_full, has_beside;
+} MarkQueue;
+
+static PyTypeObject *buffer_type, *calls_type, *quick_type, *marks_type; /* one of each, however often imported */
 static __thread int64_t known_tid;
 
 /* The thread as the kernel knows it: another one may get the Python identifier of one that ended. */
@@ -686,6 +702,320 @@ static PyType_Spec quick_spec = {
     .slots = quick_slots,
 };
 
+/* MarkQueue: the events that wait for the device, and its clock; see buffer.py. Whatever a call of
+   torch's runs meanwhile may use the queue itself: nothing is taken for granted after one. */
+
+static PyObject *marks_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *buffer, *clock;
+    long long fresh, most, beginnings, resuming, tail;
+    MarkQueue *self;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!O(LLLLL)", buffer_type, &buffer, &clock, &fresh, &most, &beginnings,
+                          &resuming, &tail))
+        return NULL;
+    self = new_object(type);
+    if (!self) return NULL;
+    self->buffer = (RecordBuffer *)Py_NewRef(buffer);
+    self->clock = Py_NewRef(clock);
+    self->fresh = fresh, self->most = most, self->tail = tail;
+    self->beginnings = beginnings, self->resuming = resuming;
+    self->spare = PyList_New(0);
+    self->pending = calloc(most, sizeof(Mark));
+    if (!self->spare || !self->pending) {
+        Py_DECREF((PyObject *)self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static int give_away(PyObject *list, PyObject **held) /* to the list */
+{
+    int failed = *held ? PyList_Append(list, *held) : 0;
+    if (!failed) Py_CLEAR(*held);
+    return failed;
+}
+
+/* All that is held, which is not held any more: the caller says whether it may be freed. */
+static PyObject *marks_clear(MarkQueue *self, PyObject *unused)
+{
+    PyObject *all = PyList_New(0), *spare = PyList_New(0);
+    (void)unused;
+    if (!all || !spare || PyList_Append(all, self->spare) || give_away(all, &self->stream)
+        || give_away(all, &self->latest) || give_away(all, &self->marked_stream))
+        goto failed;
+    Py_DECREF(self->spare);
+    self->spare = spare, spare = NULL;
+    for (; self->count; self->first = (self->first + 1) % self->most, self->count--)
+        if (give_away(all, &self->pending[self->first].event)) goto failed;
+    self->latest_ns = self->marked_ns = 0;
+    self->is_full = self->has_beside = 0;
+    return all;
+failed:
+    Py_XDECREF(all);
+    Py_XDECREF(spare);
+    return NULL;
+}
+
+static void marks_dealloc(MarkQueue *self)
+{
+    for (; self->pending && self->count; self->count--) {
+        Py_XDECREF(self->pending[self->first].event);
+        self->first = (self->first + 1) % self->most;
+    }
+    free(self->pending);
+    Py_XDECREF((PyObject *)self->buffer);
+    Py_XDECREF(self->clock);
+    Py_XDECREF(self->make_event);
+    Py_XDECREF(self->is_capturing);
+    Py_XDECREF(self->stream);
+    Py_XDECREF(self->latest);
+    Py_XDECREF(self->marked_stream);
+    Py_XDECREF(self->spare);
+    free_object(self);
+}
+
+static PyObject *name_of(PyObject **name, const char *text)
+{
+    if (!*name) *name = PyUnicode_InternFromString(text);
+    return *name;
+}
+
+static int is_true(PyObject *answer) /* steals it; -1: an error is set */
+{
+    int truth = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return truth;
+}
+
+static int is_capturing(MarkQueue *self)
+{
+    return self->is_capturing ? is_true(PyObject_CallNoArgs(self->is_capturing)) : 0;
+}
+
+static PyObject *take_event(MarkQueue *self)
+{
+    Py_ssize_t spare = PyList_Size(self->spare);
+    PyObject *event;
+    if (spare < 1) return self->make_event ? PyObject_CallNoArgs(self->make_event) : NULL;
+    event = Py_NewRef(PyList_GetItem(self->spare, spare - 1));
+    if (PyList_SetSlice(self->spare, spare - 1, spare, NULL)) Py_CLEAR(event);
+    return event;
+}
+
+static int may_put(MarkQueue *self, int64_t place, PyObject *stream, int64_t now)
+{
+    if (now - self->marked_ns < self->fresh && self->beginnings >> place & 1
+        && stream == self->marked_stream)
+        return 0;
+    if (self->is_full && self->resuming >> place & 1 && self->count <= self->most / 2)
+        self->is_full = 0;
+    if (self->count >= self->most) self->is_full = 1;
+    return !self->is_full;
+}
+
+/* An event of its own on a stream; 0, or -1 with an error set. */
+static int put_mark(MarkQueue *self, int64_t place, PyObject *stream, int64_t stream_id)
+{
+    static PyObject *record;
+    int64_t now = now_ns();
+    PyObject *event, *done;
+    int capturing;
+    if (!may_put(self, place, stream, now)) return 0;
+    capturing = is_capturing(self);
+    if (capturing) return capturing < 0 ? -1 : 0; /* such a stream must not be touched */
+    event = take_event(self);
+    if (!event) return -1;
+    done = name_of(&record, "record") ? PyObject_CallMethodObjArgs(event, record, stream, NULL) : NULL;
+    Py_XDECREF(done);
+    if (!done || self->count >= self->most) {
+        Py_DECREF(event);
+        return done ? 0 : -1;
+    }
+    self->pending[(self->first + self->count++) % self->most] = (Mark){now, place, stream_id, event};
+    self->marked_ns = now;
+    if (self->marked_stream != stream) {
+        PyObject *before = self->marked_stream;
+        self->marked_stream = Py_NewRef(stream);
+        Py_XDECREF(before);
+    }
+    return 0;
+}
+
+/* The device's time of an event that it has passed, after that of the one before. */
+static int move_on(MarkQueue *self, PyObject *event) /* steals it */
+{
+    static PyObject *elapsed_time;
+    PyObject *before = self->latest, *took;
+    double took_ms;
+    self->latest = event;
+    if (!before) return 0;
+    took = name_of(&elapsed_time, "elapsed_time")
+        ? PyObject_CallMethodObjArgs(before, elapsed_time, event, NULL) : NULL;
+    took_ms = took ? PyFloat_AsDouble(took) : -1;
+    Py_XDECREF(took);
+    if (PyErr_Occurred() || PyList_Append(self->spare, before)) {
+        Py_DECREF(before);
+        return -1;
+    }
+    Py_DECREF(before);
+    self->latest_ns += (long long)(took_ms * 1e6);
+    return 0;
+}
+
+/* Whether the device has passed the first that is pending. */
+static int has_passed(MarkQueue *self)
+{
+    static PyObject *query;
+    PyObject *event;
+    int passed;
+    if (!self->count) return 0;
+    event = Py_NewRef(self->pending[self->first].event);
+    passed = name_of(&query, "query") ? is_true(PyObject_CallMethodObjArgs(event, query, NULL)) : -1;
+    if (passed > 0 && (!self->count || self->pending[self->first].event != event)) passed = 0;
+    Py_DECREF(event);
+    return passed;
+}
+
+static int read_marks(MarkQueue *self)
+{
+    int64_t now = 0;
+    int passed, is_time = 0;
+    if (!self->count) return 0;
+    passed = is_capturing(self);
+    if (passed) return passed < 0 ? -1 : 0;
+    while ((passed = has_passed(self)) > 0) {
+        int64_t fields[FIELDS];
+        Mark mark = self->pending[self->first];
+        int added;
+        if (!now) now = now_ns();
+        self->first = (self->first + 1) % self->most;
+        self->count--;
+        if (move_on(self, mark.event)) return -1;
+        fields[MARK_DEVICE] = self->device;
+        fields[MARK_DEVICE_NS] = self->latest_ns;
+        fields[MARK_CLOCK] = self->number;
+        fields[MARK_STREAM] = mark.stream;
+        fields[MARK_PLACE] = mark.place;
+        added = add(self->buffer, mark.at, now, fields, self->tail | self->buffer->tid);
+        if (added < 0) return -1;
+        is_time |= added;
+    }
+    if (passed < 0) return -1;
+    if (now && self->has_beside) {
+        int added = is_true(PyObject_CallMethod(self->clock, "read_beside", "L", (long long)now));
+        if (added < 0) return -1;
+        is_time |= added;
+    }
+    return is_time ? is_true(PyObject_CallMethod(self->clock, "write", NULL)) < 0 ? -1 : 0 : 0;
+}
+
+/* None; what of ours has failed goes to the clock, which raises again what is the job's. */
+static PyObject *settle(MarkQueue *self, int failed)
+{
+    PyObject *fault, *done;
+    if (!failed) Py_RETURN_NONE;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "no events for this device");
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
+    fault = catch_error();
+    done = PyObject_CallMethod(self->clock, "answer_for", "O", fault);
+    Py_DECREF(fault);
+    return done;
+}
+
+static int is_training_here(MarkQueue *self)
+{
+    return self->stream && self->stream != Py_None && own_tid() == self->buffer->tid;
+}
+
+static int put_on_own(MarkQueue *self, PyObject *place)
+{
+    PyObject *stream = Py_NewRef(self->stream);
+    int failed = put_mark(self, PyLong_AsLongLong(place), stream, self->stream_id);
+    Py_DECREF(stream);
+    return failed;
+}
+
+static PyObject *marks_mark(MarkQueue *self, PyObject *place)
+{
+    return settle(self, is_training_here(self) ? put_on_own(self, place) : 0);
+}
+
+static PyObject *marks_read_and_mark(MarkQueue *self, PyObject *place)
+{
+    if (!is_training_here(self)) Py_RETURN_NONE;
+    if (read_marks(self)) {
+        PyObject *done = settle(self, 1);
+        if (!done) return NULL;
+        Py_DECREF(done);
+    }
+    return marks_mark(self, place);
+}
+
+static PyObject *marks_read(MarkQueue *self, PyObject *unused)
+{
+    (void)unused;
+    return settle(self, is_training_here(self) ? read_marks(self) : 0);
+}
+
+static PyObject *marks_put(MarkQueue *self, PyObject *const *given, Py_ssize_t count)
+{
+    enum { PLACE, STREAM, STREAM_ID, ARGUMENTS };
+    long long stream_id;
+    if (!is_as_many(count, ARGUMENTS)) return NULL;
+    stream_id = PyLong_AsLongLong(given[STREAM_ID]);
+    if (PyErr_Occurred()) return NULL;
+    return settle(self, put_mark(self, PyLong_AsLongLong(given[PLACE]), given[STREAM], stream_id));
+}
+
+static PyObject *marks_take_event(MarkQueue *self, PyObject *unused)
+{
+    (void)unused;
+    return take_event(self);
+}
+
+static PyObject *marks_give_event(MarkQueue *self, PyObject *event)
+{
+    if (PyList_Append(self->spare, event)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef marks_methods[] = {
+    {"mark", (PyCFunction)marks_mark, METH_O, NULL},
+    {"read_and_mark", (PyCFunction)marks_read_and_mark, METH_O, NULL},
+    {"read", (PyCFunction)marks_read, METH_NOARGS, NULL},
+    {"put", (PyCFunction)(void (*)(void))marks_put, METH_FASTCALL, NULL},
+    {"take_event", (PyCFunction)marks_take_event, METH_NOARGS, NULL},
+    {"give_event", (PyCFunction)marks_give_event, METH_O, NULL},
+    {"clear", (PyCFunction)marks_clear, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef marks_members[] = {
+    {"make_event", T_OBJECT, offsetof(MarkQueue, make_event), 0, NULL},
+    {"is_capturing", T_OBJECT, offsetof(MarkQueue, is_capturing), 0, NULL},
+    {"stream", T_OBJECT, offsetof(MarkQueue, stream), 0, NULL},
+    {"latest", T_OBJECT, offsetof(MarkQueue, latest), 0, NULL},
+    {"stream_id", T_LONGLONG, offsetof(MarkQueue, stream_id), 0, NULL},
+    {"device", T_LONGLONG, offsetof(MarkQueue, device), 0, NULL},
+    {"number", T_LONGLONG, offsetof(MarkQueue, number), 0, NULL},
+    {"latest_ns", T_LONGLONG, offsetof(MarkQueue, latest_ns), 0, NULL},
+    {"has_beside", T_BOOL, offsetof(MarkQueue, has_beside), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot marks_slots[] = {
+    {Py_tp_new, marks_new},
+    {Py_tp_dealloc, marks_dealloc},
+    {Py_tp_methods, marks_methods},
+    {Py_tp_members, marks_members},
+    {0, NULL},
+};
+static PyType_Spec marks_spec = {
+    .name = "fuelline.record._buffer.MarkQueue",
+    .basicsize = sizeof(MarkQueue),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = marks_slots,
+};
+
 /* All of it at an offset; 0 or errno. */
 static int write_all(int fd, const char *from, size_t size, off_t at)
 {
@@ -741,7 +1071,8 @@ static int fill_module(PyObject *module)
 {
     if (add_type(module, "RecordBuffer", &buffer_type, &buffer_spec)
         || add_type(module, "QuickCalls", &calls_type, &calls_spec)
-        || add_type(module, "Quick", &quick_type, &quick_spec))
+        || add_type(module, "Quick", &quick_type, &quick_spec)
+        || add_type(module, "MarkQueue", &marks_type, &marks_spec))
         return -1;
     return PyModule_AddIntConstant(module, "LAYOUT", LAYOUT);
 }

@@ -16,6 +16,7 @@ import resource
 import sys
 from _thread import get_ident
 from array import array
+from collections import deque
 from time import monotonic_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,8 @@ __all__ = [
     "PLAIN",
     "BackwardTicket",
     "IteratorNote",
+    "MarkQueue",
+    "MarkSettings",
     "Quick",
     "QuickCalls",
     "RecordBuffer",
@@ -40,7 +43,7 @@ __all__ = [
 
 LEFT_OUT = "FUELLINE_NO_COMPILED_HOOKS"
 """Environment variable that keeps to the classes here."""
-_LAYOUT = 6
+_LAYOUT = 7
 """What _buffer.c and this file say to each other; another build than this is not used."""
 CPU_CLOCK_EVERY_NS = 2_000_000
 """Between two readings of the thread's CPU clock, 0.5 to 3 us each: a thousandth of the time."""
@@ -153,6 +156,141 @@ class QuickCalls:
         """Whether the trainer is in a call, quick or not; those within it belong to it."""
 
 
+class MarkSettings(NamedTuple):
+    """What a `MarkQueue` has to know; places are bits of a number."""
+
+    fresh_ns: int
+    """A place of `beginnings` so soon after another mark on its stream begins with that."""
+    most: int
+    """Events that the device has still to pass; past it marks are left out until half are read."""
+    beginnings: int
+    resuming: int
+    """Places at which all goes on that was left out."""
+    tail: int
+
+
+class MarkQueue:
+    """Timed events on the device's streams that it has still to pass, and its clock.
+
+    `clock` has `answer_for(fault)` for what fails here, `read_beside(now_ns)` for marks of other
+    streams, asked if `has_beside`, and `write()`, called when it is time to write records.
+    """
+
+    __slots__ = (
+        *("_buffer", "_clock", "_is_full", "_marked_ns", "_marked_stream", "_pending", "_settings"),
+        *("_spare", "device", "has_beside", "is_capturing", "latest", "latest_ns", "make_event"),
+        *("number", "stream", "stream_id"),
+    )
+
+    make_event: "Callable[[], Any]"
+    is_capturing: "Callable[[], Any]"
+    stream: Any
+    """That trains; None: no marks."""
+    latest: Any
+    """The event that was read last, and when the device passed it."""
+    latest_ns: int
+
+    def __init__(self, buffer: RecordBuffer, clock: Any, settings: MarkSettings) -> None:
+        self._buffer, self._clock, self._settings = buffer, clock, settings
+        self.stream_id = self.device = self.number = 0
+        self._empty()
+
+    def _empty(self) -> None:
+        self._pending: deque[tuple[int, int, int, Any]] = deque()
+        self._spare: list[Any] = []
+        self.stream = self.latest = self._marked_stream = None
+        self.latest_ns = self._marked_ns = 0
+        self._is_full = self.has_beside = False
+
+    def clear(self) -> list[Any]:
+        """All that is held, which is not held any more: the caller says whether it may be freed."""
+        everything = [
+            *(self._pending, self._spare, self.stream, self.latest, self._marked_stream),
+        ]
+        self._empty()
+        return everything
+
+    def mark(self, place: int) -> None:
+        """Queue an event on the training's stream, if this is the thread that trains."""
+        if self.stream is not None and get_ident() == self._buffer.trainer:
+            self.put(place, self.stream, self.stream_id)
+
+    def read_and_mark(self, place: int) -> None:
+        """Both."""
+        self.read()
+        self.mark(place)
+
+    def put(self, place: int, stream: Any, stream_id: int) -> None:
+        """Queue an event on a stream."""
+        now_ns = monotonic_ns()
+        try:
+            # A stream that is being captured must not be touched.
+            if not self._may_put(place, stream, now_ns) or self.is_capturing():
+                return
+            event = self.take_event()
+            event.record(stream)
+            self._pending.append((now_ns, place, stream_id, event))
+            self._marked_ns, self._marked_stream = now_ns, stream
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self._clock.answer_for(fault)
+
+    def _may_put(self, place: int, stream: Any, now_ns: int) -> bool:
+        fresh_ns, most, beginnings, resuming, _ = self._settings
+        if (
+            now_ns - self._marked_ns < fresh_ns
+            and beginnings >> place & 1
+            and stream is self._marked_stream
+        ):
+            return False
+        pending = len(self._pending)
+        if self._is_full and resuming >> place & 1 and pending <= most // 2:
+            self._is_full = False
+        if pending >= most:
+            self._is_full = True
+        return not self._is_full
+
+    def take_event(self) -> Any:
+        """One that can be recorded."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self.make_event()
+
+    def give_event(self, event: Any) -> None:
+        """Take one back."""
+        self._spare.append(event)
+
+    def read(self) -> None:
+        """Write down the marks that the device has passed, if this is the thread that trains."""
+        if self._pending and self.stream is not None and get_ident() == self._buffer.trainer:
+            try:
+                self._read()
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self._clock.answer_for(fault)
+
+    def _read(self) -> None:
+        pending, is_time = self._pending, False
+        if self.is_capturing() or not pending[0][3].query():
+            return
+        now_ns = monotonic_ns()
+        while True:
+            at_ns, place, stream_id, event = pending.popleft()
+            before, self.latest = self.latest, event
+            if before is not None:
+                self.latest_ns += int(before.elapsed_time(event) * 1e6)
+                self._spare.append(before)
+            is_time |= self._buffer.keep(
+                at_ns, now_ns, self.device, self.latest_ns, self.number, stream_id, place,
+                self._settings.tail,
+            )  # fmt: skip
+            if not pending or not pending[0][3].query():
+                break
+        if self.has_beside:
+            is_time |= self._clock.read_beside(now_ns)
+        if is_time:
+            self._clock.write()
+
+
 def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> int:
     """Write records into a file, then notes; 0, or the errno for which the file is as it was.
 
@@ -239,7 +377,7 @@ class BackwardTicket(NamedTuple):
     start_ns: int
 
 
-PLAIN = RecordBuffer, QuickCalls, None, spill
+PLAIN = RecordBuffer, QuickCalls, None, spill, MarkQueue
 """The classes above, without quick calls, and the writing."""
 
 Quick: "Callable[..., Any] | None" = None
@@ -264,10 +402,11 @@ if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
     except ImportError:
         _compiled = None
     if getattr(_compiled, "LAYOUT", None) == _LAYOUT:
-        RecordBuffer, QuickCalls, Quick = (
+        RecordBuffer, QuickCalls, Quick, MarkQueue = (
             _compiled.RecordBuffer,
             _compiled.QuickCalls,
             _compiled.Quick,
+            _compiled.MarkQueue,
         )
         spill = _compiled.spill
 

@@ -351,14 +351,16 @@ def _wait(job: subprocess.Popen[bytes]) -> int:
     return returncode
 
 
-def stop_observer(observer: subprocess.Popen[bytes] | None) -> int | None:
+def stop_observer(
+    observer: subprocess.Popen[bytes] | None, grace_s: float = _OBSERVER_GRACE_S
+) -> int | None:
     """Ask the observer to write its last samples and leave."""
     if observer is None:
         return None
     if observer.poll() is None:
         observer.terminate()
         try:
-            observer.wait(_OBSERVER_GRACE_S)
+            observer.wait(grace_s)
         except subprocess.TimeoutExpired:
             return end_process(observer)
         if observer.returncode == -signal.SIGTERM:

@@ -32,12 +32,12 @@ from fuelline.record.samplers.others import Others
 from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.places import Places
 from fuelline.record.samplers.procfs import find_text
-from fuelline.record.samplers.stacks import Stacks, find_py_spy
-from fuelline.record.samplers.threads import ThreadStates, is_python
+from fuelline.record.samplers.stacks import Stacks, find_py_spy, is_at_work
+from fuelline.record.samplers.threads import ThreadStates, has_ray_task, is_python
 from fuelline.record.samplers.tree import Process, Tree
 from fuelline.schema.files import open_own
 from fuelline.schema.run.journal import encode_frame
-from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, Limits, Row
+from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, Limits, Row, StackSample
 
 MS = 1_000_000
 S = 1000 * MS
@@ -143,6 +143,7 @@ class Observer:
         if new:
             self._journal.add(self._clocks.introduce(new, now_ns))
             self._phases.assign(self._tree)
+        if self._tree.replace_threads() or new:
             self._threads.sort_threads()
 
     def _sample_processes(self, now_ns: int) -> None:
@@ -229,7 +230,9 @@ class Observer:
             self._journal.add([limits])
 
     def _sample_stacks(self, now_ns: int) -> None:
-        self._journal.add(self._stacks.collect(now_ns))
+        rows = self._stacks.collect(now_ns)
+        self._journal.add(rows)
+        self._note_work(rows)
         trainers, workers = self._list_trainers(), self._list_workers()
         if not trainers:
             self._stacks.start_early(now_ns, self._choose_early(workers))
@@ -238,6 +241,18 @@ class Observer:
         self._stacks.start_if_due(
             now_ns, [each.pid for each in trainers], [each.pid for each in workers]
         )
+
+    def _note_work(self, rows: Iterable[Row]) -> None:
+        """Threads whose stacks show more than a wait are looked at as often as those that compute.
+
+        One that is blocked in something other than a file would hardly be looked at otherwise.
+        """
+        for row in rows:
+            process = self._tree.processes.get(row.pid) if isinstance(row, StackSample) else None
+            if process is not None and isinstance(row, StackSample) and is_at_work(row):
+                thread = process.threads.get(row.tid)
+                if thread is not None:
+                    thread.is_at_work = True
 
     def _choose_early(self, processes: list[Process]) -> list[int]:
         """Before there is a trainer: those that start none of the others, in turns, and the first.
@@ -270,12 +285,13 @@ class Observer:
         return [each for each in self._tree.processes.values() if each.has_own_phase]
 
     def _list_workers(self) -> list[Process]:
-        """Python processes that follow a trainer without being one."""
-        return [
+        """Python processes that follow a trainer without being one; of Ray's those with a task."""
+        found = [
             each
             for each in self._tree.processes.values()
             if is_python(each) and not each.has_own_phase
         ]
+        return [each for each in found if has_ray_task(each)] or found
 
     def _list_members(self) -> list[Process]:
         """The processes whose cgroups stand for the job: a trainer and its newest worker."""
@@ -368,9 +384,10 @@ class Alarm:
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._leave)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # if it was held back for us
         for deaf in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(deaf, signal.SIG_IGN)  # they go to the whole group; we outlive the job
+        # The launcher held these back for us, and py-spy, which SIGINT ends early, inherits that.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
         self._poll = select.poll()
         self._poll.register(reader, select.POLLIN)
         self._root_fd = _open_pid(root_pid)

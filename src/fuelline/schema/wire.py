@@ -131,7 +131,10 @@ class Kind(IntEnum):
     # kernel, ns idle before the first
     MARK = 24  # device index, ns of its clock, number of that clock, stream, `MarkPlace`: an event
     # that the host queued at `start_ns`; after `dur_ns` it knew that the device had passed it
-    CREW = 25  # source id, native id: a thread of this process that prepares batches for it
+    CREW = (
+        25  # source id, native id, on a core ns, queued ns: a thread of this process that prepares
+    )
+    # batches for it; its clocks, once it has worked
     NODE = 26  # source id, iterator << 32 | number << 8 | place in the pipeline (0: its end), busy
     # ns, elements, elements held: a stage so far, as its framework counts; flags: calls at a time
 

@@ -52,7 +52,7 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.FLOPS: {"flops": "a"},
     Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_before_ns": "c"},
     Kind.MARK: {"device": "a", "device_ns": "b", "clock": "c", "stream": "d", "place": "e"},
-    Kind.CREW: {"source_id": "a", "member": "b"},
+    Kind.CREW: {"source_id": "a", "member": "b", "cpu_ns": "c", "queued_ns": "d"},
     Kind.NODE: {
         "source_id": "a",
         "node": "b",

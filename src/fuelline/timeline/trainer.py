@@ -42,6 +42,8 @@ class Trainer:
     """Of a distributed job."""
     crew_tids: tuple[int, ...] = ()
     """Threads of its own process that prepare batches for the training sources."""
+    worker_tids: tuple[int, ...] = ()
+    """Threads of the workers that prepare them, where they are not the main ones."""
 
 
 def find_trainers(timeline: Timeline) -> list[Trainer]:

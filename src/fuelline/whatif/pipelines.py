@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.diagnosis.trials import risk_of
+from fuelline.schema.diagnosis.trials import BUFFERED, TF_DATA, risk_of, write_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TF_DATA", "find_unlike", "is_on_demand", "risk_of_settings", "write_settings"]
 
-TF_DATA = "tf.data"
 PYDATASET = "keras.PyDataset"
 _AHEAD = ("Prefetch", "MapAndBatch", "Generator")
 """Nodes that make batches before they are asked for, or whose order is Python's own affair."""
@@ -65,12 +64,9 @@ def write_settings(settings: Sequence[Setting], loader: LoaderFacts | None) -> s
     if "num_workers" in value:
         if not is_tuned(loader):
             words.append("dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)")
-        words.append(
-            "options = tf.data.Options(); options.threading.private_threadpool_size = "
-            f"{value['num_workers']}; dataset = dataset.with_options(options)"
-        )
+        words.append(write_threads(value["num_workers"]))
     if "prefetch_factor" in value:
-        words.append("dataset.prefetch(tf.data.AUTOTUNE) at the end of the pipeline")
+        words.append(BUFFERED)
     return "; ".join(words)
 
 

@@ -110,10 +110,10 @@ def last_json(output: str) -> Any:
     return json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
 
 
-def record(folder: Path, *command: str | Path) -> Recorded:
+def record(folder: Path, *command: str | Path, options: tuple[str, ...] = ()) -> Recorded:
     """Record a command to its end; `folder` is its own."""
     run_dir = folder / "run"
-    words = (BIN / "fuelline", "run", "--quiet", "--run-dir", run_dir, *command)
+    words = (BIN / "fuelline", "run", "--quiet", *options, "--run-dir", run_dir, *command)
     return Recorded(run_dir, _start(*words).stdout)
 
 

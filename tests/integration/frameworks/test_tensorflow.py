@@ -4,10 +4,12 @@
 """
 
 import json
+import os
 from pathlib import Path
 
 import polars as pl
 import pytest
+from bench.zoo.faults.preload import SlowReads
 
 from fuelline.schema.wire import Kind
 from tests.integration.frameworks.recorded import JOBS, Recorded, needs, record, run_plainly
@@ -74,11 +76,32 @@ def test_the_stages_of_the_pipeline_are_recorded(tmp_path: Path) -> None:
     assert job.count(Kind.CREW) >= 2
 
 
-def test_a_pipeline_without_an_account_says_so(tmp_path: Path) -> None:
+def test_batches_of_a_pydataset_are_waited_for_by_when_python_makes_them(tmp_path: Path) -> None:
     job = run(tmp_path, "pydataset")
     check(job, 2 * BATCHES)
-    assert "what the stages of the input pipeline do" in job.blindspots
-    assert job.diagnosis["verdict"]["code"] is None
+    assert job.blindspots == []
+    (source,) = job.trainer.train_sources
+    assert job.batches(source) == 2 * BATCHES
+
+
+@pytest.mark.skipif(SlowReads(1).missing() is not None, reason="gcc makes reads slow")
+def test_a_pool_that_is_changed_in_mid_epoch_changes_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads that wait: `--fix` gives the pipeline more threads while fit takes batches from it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    job = JOBS / "keras_files.py"
+    plain = run_plainly(job, data, "250")
+    with SlowReads(delay_ms=10).plant(data) as planted:
+        for name, value in (planted.env or {}).items():
+            monkeypatch.setitem(os.environ, name, value)
+        fixed = record(tmp_path, job, data, "250", options=("--fix",))
+    assert fixed.answer == plain
+    (loader,) = (each for each in fixed.diagnosis["fixes"] if each["fixes"])
+    assert loader["framework"] == "tf.data"
+    assert loader["workers_at_end"] > loader["workers"]
+    assert not [note for note in loader["notes"] if "Left alone" in note]
 
 
 def test_nothing_is_imported_that_the_job_did_not_import(tmp_path: Path) -> None:

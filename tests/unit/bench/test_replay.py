@@ -211,4 +211,29 @@ def test_a_trace_without_a_loader_is_refused_with_the_reason(
     story.launch(1010, 1020, 50)
     story.launch(1110, 1120, 50)
     assert main([str(write(story, tmp_path))]) == 3
-    assert "shows no loader" in capsys.readouterr().err
+    assert "neither a loader nor an optimizer" in capsys.readouterr().err
+
+
+def test_a_trace_of_one_step_is_laid_out_repeatedly(tmp_path: Path) -> None:
+    """As a job of such steps: the truth is that of the one."""
+    story = Story()
+    story.host("ProfilerStep#3", 1_000_000, STEP_US, cat="user_annotation")
+    tell(story, 1_000_000)
+    told = replay(write(story, tmp_path))
+    assert told["steps"] > 3
+    assert told["true"]["input_wait"] == pytest.approx(30 / 82, abs=0.02)
+    assert told["true"]["device_idle"] == pytest.approx(32 / 82, abs=0.02)
+    for figure in ("device_idle", "input_wait", "launch_bound", "copies"):
+        assert told["found"][figure] == pytest.approx(told["true"][figure], abs=0.02)
+
+
+def test_a_job_whose_batches_come_from_elsewhere_is_known_by_its_optimizer(tmp_path: Path) -> None:
+    story = Story()
+    for step in range(STEPS):
+        tell(story, 1_000_000 + step * STEP_US)
+    story.events = [event for event in story.events if event["name"] != NEXT]
+    told = replay(write(story, tmp_path))
+    assert told["steps"] == STEPS
+    assert told["true"]["input_wait"] == told["found"]["input_wait"] == 0
+    assert told["found"]["device_idle"] == pytest.approx(0.50, abs=0.02)
+    assert told["found"]["device_idle"] == pytest.approx(told["true"]["device_idle"], abs=0.02)

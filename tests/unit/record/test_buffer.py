@@ -515,3 +515,137 @@ def test_nothing_is_kept_alive_or_let_go_too_often() -> None:
         hook.closed.clear()
     after = [sys.getrefcount(each) for each in (thing, iterator, note, original, vars(iterator))]
     assert after == before
+
+
+class Clock:
+    """What a queue of marks asks; it keeps the faults."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.besides: list[int] = []
+        self.writings = 0
+
+    def answer_for(self, fault: BaseException) -> None:
+        self.faults.append(str(fault))
+
+    def read_beside(self, now_ns: int) -> bool:
+        self.besides.append(now_ns)
+        return True
+
+    def write(self) -> None:
+        self.writings += 1
+
+
+class Event:
+    """One that the device passes when the test says so; some fail."""
+
+    passed = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.streams: list[str] = []
+
+    def record(self, stream: str) -> None:
+        if stream == "broken":
+            raise RuntimeError("no such stream")
+        self.streams.append(stream)
+
+    def query(self) -> bool:
+        return self.number < Event.passed
+
+    def elapsed_time(self, other: "Event") -> float:
+        return 1.5 if other.number != self.number else -1.0
+
+
+class Marks:
+    """A queue, what it asks, and what was made of it."""
+
+    def __init__(self, *, is_compiled: bool, most: int = 8) -> None:
+        buffer: Any = holding.RecordBuffer() if is_compiled else holding.PLAIN[0]()
+        buffer.trainer, buffer.tid, buffer.write_at = threading.get_ident(), TID, 2**62
+        self.buffer, self.clock, self.made, self.is_capturing = buffer, Clock(), 0, False
+        kind: Any = holding.MarkQueue if is_compiled else holding.PLAIN[4]
+        settings = holding.MarkSettings(10**12, most, 1 << 2, 1 << 1, 7 << 48)
+        self.queue = kind(buffer, self.clock, settings)
+        self.queue.make_event, self.queue.is_capturing = self.make, lambda: self.is_capturing
+        self.queue.device, self.queue.number, self.queue.stream_id = 3, 2, 9
+        self.queue.stream = "main"
+
+    def make(self) -> Event:
+        self.made += 1
+        return Event(self.made)
+
+    def told(self) -> list[tuple[int, ...]]:
+        """The fields of the records, without the times of the host."""
+        return [record[2:] for record in records(self.buffer)]
+
+    def do(self, action: str) -> object:
+        """One move of a random story."""
+        if action == "capture":
+            self.is_capturing = not self.is_capturing
+        elif action == "pass":
+            Event.passed += 2
+        elif action == "apart":
+            run_apart(lambda: self.queue.read_and_mark(1))
+        elif action == "beside":
+            self.queue.has_beside = not self.queue.has_beside
+        elif action in {"side", "broken"}:
+            self.queue.put(4, action, 11)
+        elif action == "clear":
+            self.queue.clear()
+            self.queue.stream = "main"
+        elif action == "read":
+            self.queue.read()
+        else:
+            name, place = action.split()
+            getattr(self.queue, name)(int(place))
+        return (self.made, len(self.clock.besides), self.clock.writings, self.clock.faults)
+
+
+ACTIONS = (
+    *("mark 1", "mark 2", "mark 3", "read_and_mark 1", "read_and_mark 5", "read", "pass", "pass"),
+    *("side", "broken", "capture", "apart", "beside", "clear"),
+)
+
+
+@needs_compiled
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(ACTIONS), max_size=60))
+def test_a_queue_of_marks_does_the_same_compiled_and_not(actions: list[str]) -> None:
+    stories = []
+    for is_compiled in (False, True):
+        Event.passed = 0
+        marks = Marks(is_compiled=is_compiled, most=4)
+        seen = [marks.do(action) for action in actions]
+        stories.append((seen, marks.told(), marks.queue.latest_ns, marks.queue.has_beside))
+    assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("is_compiled", [False, pytest.param(True, marks=needs_compiled)])
+def test_a_queue_of_marks_that_is_cleared_gives_away_all_that_it_held(is_compiled: bool) -> None:
+    Event.passed = 2
+    marks = Marks(is_compiled=is_compiled)
+    held: weakref.WeakSet[Event] = weakref.WeakSet()
+    marks.queue.make_event = lambda: held.add(event := marks.make()) or event
+    for _ in range(4):
+        marks.queue.read_and_mark(5)
+    everything = marks.queue.clear()
+    gc.collect()
+    assert len(held) == marks.made > 2
+    assert marks.queue.stream is None
+    del everything
+    gc.collect()
+    assert not held
+
+
+@needs_compiled
+def test_what_is_raised_to_interrupt_the_job_passes_through_a_queue_of_marks() -> None:
+    marks = Marks(is_compiled=True)
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    marks.queue.is_capturing = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        marks.queue.mark(5)
+    assert not marks.clock.faults

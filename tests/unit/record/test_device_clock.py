@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 from types import SimpleNamespace
@@ -109,12 +110,18 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
-    made = Installation(Spool(str(tmp_path / "spool")))
-    for file in ("training", "loader", "device_clock"):
-        made.add(file, "install")
+def installation(tmp_path: Path, stream: Stream) -> Iterator[Installation]:
+    del stream  # is there first
+    made = install(tmp_path)
     yield made
     made.uninstall()
+
+
+def install(folder: Path) -> Installation:
+    made = Installation(Spool(str(folder / "spool")))
+    for file in ("training", "loader", "device_clock"):
+        made.add(file, "install")
+    return made
 
 
 def train(
@@ -208,13 +215,12 @@ def test_no_device_but_that_of_the_weights_is_asked(
 
 
 def test_a_stall_that_begins_right_after_a_mark_begins_with_it(
-    installation: Installation,
-    stream: Stream,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_clock, "FRESH_NS", 10**12)
+    installation = install(tmp_path)
     train(stream, wait_ms=30, launch_ms=1, device_ms=10)
+    installation.uninstall()
     places = {record[6] for record in read(tmp_path).of(Kind.MARK)}
     assert MarkPlace.WAIT_BEGIN not in places
     assert places >= {MarkPlace.STEP_END, MarkPlace.WAIT_END, MarkPlace.BACKWARD_BEGIN}
@@ -275,7 +281,7 @@ def test_a_copy_on_another_stream_is_timed_there_and_holds_up_no_other_mark(
     monkeypatch.setattr(clock, "_current_stream", lambda device: stream)
     clock.mark_beside(MarkPlace.BESIDE_BEGIN)
     assert recorded == [other, other]
-    clock.end(int(MarkPlace.STEP_END))
+    clock.read_and_mark(int(MarkPlace.STEP_END))
     begin, end = (
         record
         for record in read(tmp_path).of(Kind.MARK)
@@ -325,13 +331,28 @@ def test_a_forked_child_frees_no_event_of_its_parent(
 ) -> None:
     train(stream, wait_ms=3, launch_ms=1, device_ms=10)
     clock = installation.guest.device_clock
-    assert clock._latest is not None
+    assert clock._queue.latest is not None
     child = os.fork()
     if not child:
         clock.mark(MarkPlace.STEP_END)
         clock.read()
         installation.uninstall()
         del clock
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_child_that_is_forked_after_the_recording_frees_none_either(
+    stream: Stream, tmp_path: Path
+) -> None:
+    installation = install(tmp_path)
+    train(stream, wait_ms=3, launch_ms=1, device_ms=10)
+    installation.uninstall()
+    child = os.fork()
+    if not child:
+        installation.guest.device_clock = None
+        del installation
+        gc.collect()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

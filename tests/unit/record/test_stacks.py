@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Sources, Stacks, parse_raw, parse_stays
+from fuelline.record.samplers.stacks import (
+    FIRST_DELAY_NS,
+    Sources,
+    Stacks,
+    is_at_work,
+    parse_raw,
+    parse_stays,
+)
 from fuelline.schema.run.samples import Blind, StackSample
 
 if TYPE_CHECKING:
@@ -185,3 +194,36 @@ def test_bursts_before_the_training_keep_to_their_own_budget() -> None:
     assert not stacks.collect(1)
     stacks.start_early(60 * 10**9, [1])
     assert stacks.collect(61 * 10**9)
+
+
+def test_what_the_observer_starts_can_be_interrupted_though_its_launcher_holds_signals_back() -> (
+    None
+):
+    """py-spy inherits the mask, and a burst that never ends early leaves training without one."""
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})\n"
+        "from fuelline.record.observer import Alarm\n"
+        "alarm = Alarm(os.getpid())\n"
+        "loop = 'import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL);'\n"
+        "loop += 'print(1, flush=True); time.sleep(60)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', loop], stdout=subprocess.PIPE)\n"
+        "child.stdout.read(1)\n"
+        "child.send_signal(signal.SIGINT)\n"
+        "sys.exit(0 if child.wait(30) == -signal.SIGINT else 1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "works"),
+    [
+        ("load (/home/me/data.py:3)", True),
+        ("Condition.wait (/usr/lib/python3.11/threading.py:331)", False),
+        ("Connection.recv (/usr/lib/python3.11/multiprocessing/connection.py:250)", False),
+    ],
+)
+def test_a_thread_works_unless_its_stack_ends_in_a_wait_for_another(
+    last: str, *, works: bool
+) -> None:
+    assert is_at_work(StackSample(1, 2, 7, 8, ["main (/a.py:3)", last], 4)) is works

@@ -66,6 +66,7 @@ class World:
             2: node(2, "BatchV2", [7], ratio=4.0),
             1: node(1, "Root", [2], ratio=1.0),
         }
+        nodes[1].num_elements = self.taken
         model = SimpleNamespace(nodes=nodes, output=1, gap_times=self.gaps_us)
         return SimpleNamespace(numpy=lambda: model)
 
@@ -267,6 +268,50 @@ def test_a_call_of_several_steps_is_as_many_steps(
     left = left_by(installed, tmp_path)
     assert left.steps == 200
     assert waits_of(left) == pytest.approx([8.0] * 200, abs=0.01)
+
+
+@pytest.mark.parametrize(("wait_ms", "gap_ms"), [(20.0, 4.0), (0.0, 16.0), (2.0, 10.0)])
+def test_computing_that_hides_behind_the_next_batch_is_no_waiting(
+    wait_ms: float, gap_ms: float, installed: Any
+) -> None:
+    """Four batches of 4 ms each in one call: only the gap after the last one shows computing."""
+    find = sys.modules[f"{HOOKS}.training"]._find_computing
+    gaps = [0, 0, 0, int(gap_ms * MS)]
+    lasted = int((4 * wait_ms + gap_ms) * MS)
+    assert find(gaps, lasted) == 16 * MS
+
+
+def test_the_last_call_of_an_epoch_has_the_batches_that_are_left(
+    installed: Any, tf: Any, world: World, tmp_path: Path
+) -> None:
+    step = sys.modules[f"{HOOKS}.training"].Step(installed.guest, installed.sources, 4)
+    iterator = tf.Iterator(tf.Model())
+    installed.sources.note(iterator).most_gets = 6
+
+    def call(_iterator: object) -> None:
+        world.take()
+        world.clock.pass_ms(4)
+
+    watched = step.wrap(call)
+    watched(iterator)
+    watched(iterator)
+    assert left_by(installed, tmp_path).steps == 6
+
+
+def test_an_iterator_that_went_on_without_an_account_has_the_usual_computing(
+    installed: Any, tf: Any, world: World, tmp_path: Path
+) -> None:
+    model = tf.Model()
+    model.fit(50)
+    iterator = tf.Iterator(model)
+    for number in range(200):
+        world.has_model = number < 100
+        world.wait_ms = 8.0 if number < 100 else 3.0
+        model.train_function(iterator)
+        world.clock.pass_ms(1)
+    left = left_by(installed, tmp_path)
+    assert waits_of(left)[-50:] == pytest.approx([3.0] * 50, abs=0.5)
+    assert not [text for text in left.texts.values() if b"autotuning is off" in text]
 
 
 def test_more_steps_than_gaps_are_kept_get_the_usual_computing_time(

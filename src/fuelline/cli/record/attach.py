@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.record.attach.jobs import Job
+    from fuelline.record.attach.processes import Seen
     from fuelline.record.attach.session import Session
     from fuelline.schema.run.recording import Tier
 
@@ -35,9 +36,10 @@ examples:
   fuelline attach 4711 --seconds 20 --json
   fuelline attach 4711 --follow       live, until q
 
-Nothing is put into the job, and it is never stopped: its thread states and
-counters (tier T0) and its Python stacks (T1) are read from outside. The report
-says which of them could be seen.
+The job is never stopped, and nothing is put into it: its thread states and
+counters (tier T0) and its Python stacks (T1) are read from outside. --hooks
+(T2) puts the hooks of `fuelline run` into it, from Python 3.14 on. The report
+says which tier it had.
 """
 
 
@@ -80,6 +82,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         choices=("T0", "T1"),
         help="T0: thread states and counters only; T1: Python stacks as well (default: what is "
         "allowed)",
+    )
+    parser.add_argument(
+        "--hooks",
+        action="store_true",
+        help="tier T2: put the hooks of `fuelline run` into the job, and take them out at the end; "
+        "needs Python 3.14 or later in the job (default: nothing is put into it)",
     )
     parser.add_argument(
         "--run-dir",
@@ -151,6 +159,8 @@ def open_session(options: argparse.Namespace) -> Session:
         more = f" To see more: {access.how}." if access.how else ""
         say(f"without stacks (tier T0): {access.why_not_more}.{more}")
     tier = options.tier or tier
+    visited = _find_visited(job, judged, tier) if options.hooks else []
+    tier = "T2" if options.hooks else tier
     run_dir = options.run_dir or new_run_dir(job.name)
     if run_dir.exists():
         raise UsageError(
@@ -165,7 +175,29 @@ def open_session(options: argparse.Namespace) -> Session:
         run_dir,
         shows=not options.no_command,
         is_live=options.follow,
+        visited=visited,
     )
+
+
+def _find_visited(job: Job, trainers: Sequence[Seen], tier: Tier) -> list[Seen]:
+    """Processes that hooks are put into: trainers and their workers; raises if that cannot be."""
+    from fuelline.record.attach.jobs import find_below  # noqa: PLC0415 - loads msgspec
+    from fuelline.record.attach.processes import is_loader_worker  # noqa: PLC0415
+    from fuelline.record.attach.visits import explain_no_hooks  # noqa: PLC0415
+
+    first = trainers[0]
+    why = explain_no_hooks(first)
+    if not why and tier == "T0":
+        why = "its memory may not be written (`fuelline doctor --pid` says what would allow it)"
+    if why:
+        raise RefusedError(
+            f"No hooks can be put into process {first.pid}: {why}. Nothing was attached to. "
+            "Without --hooks it is looked at from outside."
+        )
+    below = find_below(job.root)
+    workers = [each for each in below.values() if is_loader_worker(each, below.get(each.stat.ppid))]
+    chosen = {each.pid: each for each in (*trainers, *workers)}
+    return [each for each in chosen.values() if not explain_no_hooks(each)]
 
 
 def _refuse_several(job: Job) -> None:

@@ -227,8 +227,9 @@ def act(options: argparse.Namespace) -> int:
         _conclude(outcome, options, run_dir, reporter, is_explained=outcome.problem in problems)
     if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
-            "--fix had nothing to do: the job iterated no torch DataLoader. It ran "
-            f"unchanged. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
+            "--fix had nothing to do: the job iterated no torch DataLoader and no tf.data "
+            f"pipeline. It ran unchanged. `fuelline diagnose {name_run(run_dir)}` shows what was "
+            "seen."
         )
     return _leave_like(outcome)
 

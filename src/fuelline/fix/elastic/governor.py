@@ -46,12 +46,14 @@ GAIN = 0.02
 FIRST_PAUSE = 16
 """Looks until a change that did not help is tried again; doubled each time."""
 IDLE_LOOKS = 6
-NO_CORE = "no core is free for another worker"
+BESIDE = " beside the host's other ranks"
 TAKEN = 0.05
 """What a change may cost another rank beyond what it gains here: rates differ by that."""
+MORE = 0.2
+"""Share of its time that training waits more than when a change did not help: then it is another
+need. Stretches of one job differ by less."""
 CLAIMS = 3
 """Looks in a row at which another rank is short of cores, before workers are given back for it."""
-NOT_THE_LIMIT = "the workers are not the limit"
 DEEPEST = 4
 """Times the job's own prefetch."""
 
@@ -70,6 +72,8 @@ class Governor:
     _waits: list[float] = field(default_factory=list)
     _pause: int = 0
     _next_pause: int = FIRST_PAUSE
+    _refused_at: float = 0.0
+    """Share of its time that training waited when the last change did not help."""
     _failed: set[tuple[int, int]] = field(default_factory=set)
     _idle: int = 0
     _claims: int = 0
@@ -79,6 +83,8 @@ class Governor:
     wanted: int = 0
     """Workers that would keep up and that cores and memory have room for, when last starved; may be
     more than were started, which the next epoch can change."""
+    noun: str = "worker"
+    """What there is more or less of."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
 
@@ -96,6 +102,9 @@ class Governor:
             return self._judge_gift(self._gift, look)
         self._rates = [*self._rates[-5:], look.rate]
         self._waits = [*self._waits[-5:], look.starved]
+        if self._pause and statistics.fmean(self._waits[-LOOKS:]) > self._refused_at + MORE:
+            self._pause = 0  # it waits for something else than when the change did not help
+            self._failed.clear()
         given = self._give_back(look)
         if given is not None or self._pause:
             self._pause = max(0, self._pause - 1)
@@ -157,6 +166,7 @@ class Governor:
 
     def _roll_back(self, trial: RunningTrial, why: str) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
+        self._refused_at = trial.waited
         active, window = trial.was
         if trial.change.active != active:  # after a longer queue another worker is tried at once
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
@@ -190,20 +200,22 @@ class Governor:
         self.wanted = min(needed, affordable)
         target = min(self.wanted, self.limits.most)
         if target <= self.active:
-            self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
+            self.blocked_by = self._name_bound(look) if busy >= BUSY else self._not_the_limit()
             return None
         window = self._grown_window(target, look)
         if (target, window) in self._failed:
             target = self.active + 1  # the jump did not help; a step may
             window = self._grown_window(target, look)
         if (target, window) in self._failed:
-            self.blocked_by = NOT_THE_LIMIT
+            self.blocked_by = self._not_the_limit()
             return None
         self.blocked_by = ""
         return SettingChange(target, window, self._why_more(look, busy))
 
     def _why_more(self, look: Observation, busy: float) -> str:
-        whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        whose = f"its {self.noun} was"
+        if self.active > 1:
+            whose = f"its {self.active} {self.noun}s were"
         waited = f"training waited {round(100 * look.starved)} % of the time"
         if look.cores is not None and look.cores > self.limits.cores + 0.5:
             whose = f"this host's other ranks left it {look.cores:.1f} cores, {whose}"
@@ -214,11 +226,11 @@ class Governor:
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
         fewer = math.ceil(self._cores(look))
-        self.blocked_by = NO_CORE
+        self.blocked_by = self._no_core()
         if (fewer, self.window) in self._failed:
             return None
         share = round(100 * (look.queued or 0.0))
-        why = f"{self.active} workers waited {share} % of their time for a core"
+        why = f"{self.active} {self.noun}s waited {share} % of their time for a core"
         return SettingChange(fewer, self.window, why)
 
     def _needed(self, look: Observation) -> int:
@@ -240,10 +252,16 @@ class Governor:
     def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
             wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
-            return f"no more than {self.limits.most} workers were started{wanted}"
+            return f"no more than {self.limits.most} {self.noun}s were started{wanted}"
         if look.room <= self.active:
-            return "memory has no room for another worker"
-        return NO_CORE if look.cores is None else f"{NO_CORE} beside the host's other ranks"
+            return f"memory has no room for another {self.noun}"
+        return f"{self._no_core()}{'' if look.cores is None else BESIDE}"
+
+    def _not_the_limit(self) -> str:
+        return f"the {self.noun}s are not the limit"
+
+    def _no_core(self) -> str:
+        return f"no core is free for another {self.noun}"
 
     def _window_for(self, active: int, look: Observation) -> int:
         depth = self.limits.base_window / self.limits.base
@@ -257,7 +275,7 @@ class Governor:
     def _deepen(self, look: Observation, busy: float) -> SettingChange | None:
         deeper = min(2 * self.window, self.limits.most_window, look.window_room)
         deeper = min(deeper, DEEPEST * self._window_for(self.active, look))
-        self.blocked_by = "" if deeper > self.window else NOT_THE_LIMIT
+        self.blocked_by = "" if deeper > self.window else self._not_the_limit()
         if deeper <= self.window or (self.active, deeper) in self._failed:
             return None
         return SettingChange(self.active, deeper, self._why_more(look, busy))
@@ -304,7 +322,7 @@ class Governor:
         self._idle = 0
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
-        return SettingChange(active, window, "workers stood idle", is_trial=False)
+        return SettingChange(active, window, f"{self.noun}s stood idle", is_trial=False)
 
 
 def _judge_trial(trial: RunningTrial) -> Verdict | None:

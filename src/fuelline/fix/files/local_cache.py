@@ -152,7 +152,7 @@ class LocalCache:
 
     def _fetch_once(self, path: str, status: os.stat_result, name: str) -> tuple[int | None, int]:
         """Of all processes of the host that open a file at the same time, one fetches it."""
-        with _Turn(self._turns, name) as turn:
+        with _FetchLock(self._turns, name) as turn:
             if turn.has_waited:
                 descriptor = self._find(name, status.st_size)
                 if descriptor is not None or not turn.is_ours:
@@ -311,7 +311,7 @@ class Ledger:
         os.close(self._descriptor)
 
 
-class _Turn:
+class _FetchLock:
     """The right to fetch one file: a byte of a lock file, which a killed holder lets go of."""
 
     def __init__(self, path: str, name: str) -> None:
@@ -319,7 +319,7 @@ class _Turn:
         self._place = int.from_bytes(blake2b(os.fsencode(name), digest_size=7).digest(), "big")
         self.has_waited = self.is_ours = False
 
-    def __enter__(self) -> _Turn:  # noqa: PYI034 - typing.Self is of 3.11
+    def __enter__(self) -> _FetchLock:  # noqa: PYI034 - typing.Self is of 3.11
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._descriptor = _open(self._path, flags, 0o600)
         until_s, pause_s = time.monotonic() + LONGEST_TURN_S, FIRST_PAUSE_S

@@ -17,6 +17,8 @@ LOADING = "torch.utils.data"
 """The whole of it; its loader is there before."""
 PART = "remedies"
 """In the names of notes about what failed."""
+ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+TRAINER = "keras.src.backend.tensorflow.trainer"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
@@ -39,6 +41,7 @@ def _start() -> None:
         elif fix:
             _await(watch, run_dir, LOADING, lambda: _stretch(run_dir, fix, watch))
             _await(watch, run_dir, STATEFUL, _leave_stateful)
+            _widen_pools(run_dir, watch)
         elif feed:
             _feed(feed, watch)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
@@ -76,6 +79,24 @@ def _stretch(run_dir: str, fix: str, watch: object) -> None:
     from fuelline.fix.elastic import entry  # noqa: PLC0415 - exists only from here on
 
     entry.install(run_dir, fix)
+
+
+def _widen_pools(run_dir: str, watch: object) -> None:
+    fixes: list[object] = []
+
+    def follow_iterators() -> None:
+        watch.load_package()  # type: ignore[attr-defined]
+        from fuelline.fix.datasets import entry  # noqa: PLC0415 - exists only from here on
+
+        fixes.append(entry.install(run_dir))
+
+    def follow_fit() -> None:
+        from fuelline.fix.datasets import entry  # noqa: PLC0415 - exists only after the above
+
+        entry.install_fit(fixes[0])  # type: ignore[arg-type]  # an object before the package is there
+
+    _await(watch, run_dir, ITERATORS, follow_iterators)
+    _await(watch, run_dir, TRAINER, follow_fit)
 
 
 def _leave_stateful() -> None:

@@ -8,7 +8,15 @@ import msgspec
 
 from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
-from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial, risk_of
+from fuelline.schema.diagnosis.trials import (
+    BUFFERED,
+    TF_DATA,
+    Recommendation,
+    Setting,
+    Trial,
+    risk_of,
+    write_threads,
+)
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.units import count
 
@@ -52,6 +60,8 @@ def adopt_measured(
     before, after = effect.before, effect.after
     named = {setting.knob: setting.value for setting in recommended.settings} if recommended else {}
     kept = [fix for each in fixes for fix in each.fixes if fix.outcome == "kept"]
+    if any(each.framework == TF_DATA and each.fixes for each in fixes):
+        return _adopt_pool(recommended, effect, kept) if kept else recommended
     if kept and named.get("num_workers", after.workers) == after.workers:
         return _adopt(recommended, effect, kept)
     if "num_workers" in named:
@@ -69,6 +79,18 @@ def adopt_measured(
         why=f"{words}; {recommended.why}",
         risk=risk_of(settings, None),
     )
+
+
+def _adopt_pool(
+    recommended: Recommendation | None, effect: BeforeAfter, kept: list[Fix]
+) -> Recommendation | None:
+    """The same of a tf.data pipeline, whose pool is another setting in the script."""
+    adopted = _adopt(None, effect, kept)
+    if adopted is None:
+        return recommended
+    is_buffered = any(each.knob == "prefetch_factor" for fix in kept for each in fix.trial.settings)
+    words = [write_threads(effect.after.workers), *([BUFFERED] if is_buffered else [])]
+    return msgspec.structs.replace(adopted, written="; ".join(words), risk="")
 
 
 def _without_own(recommended: Recommendation | None, own: int) -> Recommendation | None:
@@ -134,6 +156,7 @@ def _summarise(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
         pid=served.pid,
         workers=served.workers,
         workers_at_end=ends[-1] if ends else None,
+        framework=served.framework,
         fixes=[_fix(event) for event in _trials(events)],
         notes=_notes(events),
     )
@@ -174,6 +197,7 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
         for event in events
         if event.event == "lost"
     ]
+    notes += _waiting(events)
     notes += [f"{event.setting}: {event.why}." for event in events if event.event == "setting"]
     notes += [f"Left alone: {event.why}." for event in events if event.event == "left"]
     if any(event.event == "varies" or event.is_varying for event in events):
@@ -184,6 +208,18 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
     if blocked and blocked[-1]:
         notes.append(f"It still waits and was left as it is: {blocked[-1]}.")
     return notes
+
+
+def _waiting(events: Sequence[FixEvent]) -> list[str]:
+    """Of a tf.data pipeline: what would have come with its next iterator, which never came."""
+    if not events or events[0].framework != TF_DATA:
+        return []
+    held = [event for event in events if event.event == "held"]
+    begun = [event for event in events if event.event == "change"]
+    if not held or (begun and begun[-1].at_ns > held[-1].at_ns):
+        return []
+    what = "a final prefetch" if held[-1].window > events[0].workers else "a larger pool"
+    return [f"{what.capitalize()} would have come with its next iterator, and the job made none."]
 
 
 def _variation(events: Sequence[FixEvent]) -> str:

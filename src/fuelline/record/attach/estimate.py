@@ -17,6 +17,8 @@ from fuelline.record.attach.spools import EstimatedSpool
 from fuelline.schema.wire import Collective, Flag, Kind, PauseKind
 
 SOURCE_ID = 1
+OWN_SOURCE_ID = 1 << 20
+"""Of a queue of the job's own, as hooks number it (`record/hooks/waits.py`)."""
 _LEARNING: tuple[Part, ...] = ("backward", "optimizer")
 _BEHIND: tuple[Part, ...] = ("loop", "sync")
 """What follows the optimizer; stack samples separate the two afterwards."""
@@ -137,6 +139,7 @@ class StepWriter:
     def __init__(self, spool: EstimatedSpool, tid: int) -> None:
         self._spool = spool
         self._tid = tid
+        self.source_id = SOURCE_ID
         self.learns = False
         """Whether a backward pass or an optimizer was ever seen."""
         self.has_input = False
@@ -148,6 +151,12 @@ class StepWriter:
         self.seconds: dict[Part, float] = {}
         """Of each part, over everything that was laid out."""
 
+    def notice(self, parts: Iterable[Part]) -> None:
+        """What the loop was seen in, before any of it is laid out."""
+        for part in parts:
+            self.has_input = self.has_input or part in ("input", "epoch start")
+            self.learns = self.learns or part in _LEARNING
+
     def lay(
         self,
         spans: Sequence[PartSpan],
@@ -156,10 +165,10 @@ class StepWriter:
         end_ns: int,
         steps: int,
         *,
-        batch_size: int = -1,
+        per_step: int = 1,
         fetch: Mapping[str, float] | None = None,
     ) -> None:
-        """Write `steps` steps into a stretch, and its pauses.
+        """Write `steps` steps of `per_step` batches each into a stretch, and its pauses.
 
         `spent`: weights of the parts that are no pauses. `fetch`: of the wait, where the trainer
         itself prepares the batch.
@@ -169,7 +178,6 @@ class StepWriter:
         seen_ns = float(sum(spent.values()))
         if steps < 1 or (not seen_ns and clear_ns > 0):
             return
-        self.learns = self.learns or any(spent.get(part) for part in _LEARNING)
         scale = clear_ns / seen_ns / steps if seen_ns else 0.0
         each_ns = {part: ns * scale for part, ns in spent.items()}
         for part, ns in spent.items():
@@ -188,7 +196,7 @@ class StepWriter:
                 cursor += length_ns
                 paused_ns += length_ns
             if number < steps:
-                self._step(cursor, each_ns, batch_size, fetch)
+                self._step(cursor, each_ns, per_step, fetch)
                 cursor += step_ns
         self.steps += steps
 
@@ -197,7 +205,7 @@ class StepWriter:
         if part == "start-up":
             return
         if part == "epoch start":
-            self._add(Kind.SOURCE_START, start_ns, length_ns, (SOURCE_ID,))
+            self._add(Kind.SOURCE_START, start_ns, length_ns, (self.source_id,))
             return
         kind = PauseKind.CHECKPOINT if part == "checkpoint" else PauseKind.VALIDATION
         self._add(Kind.PAUSE, start_ns, length_ns, (-1, 0, int(kind)))
@@ -206,25 +214,12 @@ class StepWriter:
         self,
         start_ns: float,
         each_ns: Mapping[Part, float],
-        batch_size: int,
+        batches: int,
         fetch: Mapping[str, float] | None,
     ) -> None:
         at = start_ns
-        waited = each_ns.get("input", 0.0)
-        if self.has_input:
-            fields = (SOURCE_ID, batch_size, -1, -1, 1)
-            self._add(Kind.WAIT, int(at), int(waited), fields, flags=int(Flag.TRAINING))
-            if fetch is not None and waited >= 1:
-                self._fetch(int(at), int(waited), batch_size, fetch)
-        at += waited
-        copied = each_ns.get("transfer", 0.0)
-        if copied >= 1:
-            self._add(Kind.COPY, int(at), int(copied), (0, 0))
-        at += copied + each_ns.get("forward", 0.0)
-        back = each_ns.get("backward", 0.0)
-        if back >= 1:
-            self._add(Kind.BACKWARD, int(at), int(back), (0, -1, -1))
-        at += back
+        for _ in range(batches):
+            at = self._batch(at, {part: ns / batches for part, ns in each_ns.items()}, fetch)
         together = each_ns.get("collectives", 0.0)
         if together >= 1 or self.ranks > 1:
             number = self._collectives if self.ranks > 1 else -1
@@ -236,10 +231,30 @@ class StepWriter:
             learned = each_ns.get("optimizer", 0.0)
             self._add(Kind.STEP, int(at), int(learned), (1, 0, -1))
 
-    def _fetch(self, at: int, length_ns: int, batch_size: int, share: Mapping[str, float]) -> None:
+    def _batch(
+        self, at: float, each_ns: Mapping[Part, float], fetch: Mapping[str, float] | None
+    ) -> float:
+        """What is done once a batch; gives the moment of its end."""
+        waited = each_ns.get("input", 0.0)
+        if self.has_input:
+            fields = (self.source_id, -1, -1, -1, 1)
+            self._add(Kind.WAIT, int(at), int(waited), fields, flags=int(Flag.TRAINING))
+            if fetch is not None and waited >= 1:
+                self._fetch(int(at), int(waited), fetch)
+        at += waited
+        copied = each_ns.get("transfer", 0.0)
+        if copied >= 1:
+            self._add(Kind.COPY, int(at), int(copied), (0, 0))
+        at += copied + each_ns.get("forward", 0.0)
+        back = each_ns.get("backward", 0.0)
+        if back >= 1 or self.learns:  # what lies before it is forward, however short it is
+            self._add(Kind.BACKWARD, int(at), int(back), (0, -1, -1))
+        return at + back
+
+    def _fetch(self, at: int, length_ns: int, share: Mapping[str, float]) -> None:
         cpu_ns, queued_ns = int(length_ns * share["cpu"]), int(length_ns * share["queued"])
         collate_ns = int(length_ns * share["collate"])
-        self._add(Kind.FETCH, at, length_ns, (-1, batch_size, cpu_ns, queued_ns, collate_ns))
+        self._add(Kind.FETCH, at, length_ns, (-1, -1, cpu_ns, queued_ns, collate_ns))
         counted = tuple(
             int(share[name]) for name in ("read_bytes", "disk_bytes", "calls", "faults")
         )
@@ -253,7 +268,7 @@ class StepWriter:
     def describe_source(self, settings: Mapping[str, object], now_ns: int) -> None:
         """The loader's settings, as far as they are known; the last description counts."""
         text = self._spool.text(json.dumps(settings))
-        self._add(Kind.SOURCE, now_ns, 0, (SOURCE_ID, text))
+        self._add(Kind.SOURCE, now_ns, 0, (self.source_id, text))
 
     def describe_process(self, facts: Mapping[str, object], now_ns: int) -> None:
         """The framework, and what else is known of the process."""

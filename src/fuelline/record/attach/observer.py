@@ -14,16 +14,15 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from fuelline.record.attach.counters import Look, look
 from fuelline.record.attach.estimate import (
     LEAST_NS,
-    Activity,
+    OWN_SOURCE_ID,
     PartSpan,
-    StepWriter,
     WorkerWriter,
     clip,
     close_gaps,
@@ -33,21 +32,26 @@ from fuelline.record.attach.estimate import (
 from fuelline.record.attach.frames import (
     Part,
     Stack,
-    comes_before,
-    find_part,
-    find_validation,
-    most_common,
     parse_frame,
+)
+from fuelline.record.attach.loops import (
+    FEW_READINGS,
+    LoopCounter,
+    batches_per_step,
+    find_pace,
+    is_clear,
 )
 from fuelline.record.attach.pieces import MOST_CORE_SHARE, PieceRecorder, StackPiece
 from fuelline.record.attach.processes import (
     find_device_files,
     find_variables,
     is_loader_worker,
+    is_named_worker,
     look_at,
 )
 from fuelline.record.attach.spools import EstimatedSpool
 from fuelline.record.attach.states import AttachedPhases, WaitingStates
+from fuelline.record.attach.trainer import RATE, TrainerView
 from fuelline.record.observer import MS, Alarm, Observer, S
 from fuelline.record.pace import Task
 from fuelline.record.samplers.phases import Phases
@@ -55,11 +59,9 @@ from fuelline.record.samplers.stacks import Sources, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process
 from fuelline.schema.redaction import redact
+from fuelline.schema.run.recording import PYTHON_SOURCE
 from fuelline.schema.run.samples import Blind, Row, StackSample
 
-RATE = 50
-"""Of stack samples a second of one trainer: 3 % of a core (bench/attach.py). Of several trainers
-each gets its part of it."""
 LEAST_RATE = 10
 MOST_TRAINERS = 8
 PIECE_S = 8
@@ -67,88 +69,15 @@ FIRST_PIECE_S = 3
 """A first one that is short, so that something can be said soon."""
 WORKER_BUDGET = 0.02
 """Of a core, for stacks of workers."""
-KEPT_LOOKS_NS = 120 * S
-_FEW_BATCHES = 5
-_LONG_START_NS = S // 10
+HELD_NS = 64 * S
+"""Stacks that are gathered before steps are laid out: steps that were laid out before a source of
+batches, a backward pass or the loop's own counters were seen cannot be mended."""
 FEEDER = "QueueFeederThread"
 _FEED_FILE = "/multiprocessing/queues.py"
 _FETCH_FILE = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _COLLATE_FILE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
 _WAITING = frozenset({"pipe"})
 """States of the main thread that mean at T0 that it waits for its workers."""
-
-
-class TrainerView:
-    """One training process: what was seen of it, and what is written of that."""
-
-    def __init__(self, pid: int, ppid: int, folder: Path, framework: str) -> None:
-        self.pid = pid
-        self.spool = EstimatedSpool(folder, pid, ppid, pid)
-        self.steps = StepWriter(self.spool, pid)
-        self.looks: list[Look] = []
-        self.spans: list[PartSpan] = []
-        self.feeders: set[int] = set()
-        self.workers: dict[int, tuple[WorkerWriter, EstimatedSpool]] = {}
-        self.slots: dict[int, int] = {}
-        self.collate: Counter[bool] = Counter()
-        self.known: Counter[tuple[Stack, Part]] = Counter()
-        self.laid_ns = 0
-        self.asked = self.laid = 0
-        """Batches that the workers were asked for so far; those that steps were laid out for."""
-        self.known_ns = 0
-        self.ranks = 1
-        self.has_device = False
-        self.settings: dict[str, object] = {}
-        self.framework = framework
-        self.is_described = False
-        self.activity = Activity()
-        self.problems: list[str] = []
-
-    def skip_start_up(self) -> None:
-        """What lies before the end of a long start-up is not training: it is not laid out."""
-        starting = [
-            each
-            for each in self.spans
-            if each.part == "start-up" and each.end_ns - each.start_ns >= _LONG_START_NS
-        ]
-        if starting and starting[-1].end_ns > self.laid_ns:
-            after = [each.at_ns for each in self.looks if each.at_ns >= starting[-1].end_ns]
-            self.laid_ns = after[0] if after else starting[-1].end_ns
-
-    def first_look(self, from_ns: int) -> Look | None:
-        """The first look from a moment on."""
-        return next((each for each in self.looks if each.at_ns >= from_ns), None)
-
-    def find_look(self, at_ns: int) -> Look | None:
-        """The look of this moment; all trainers are looked at in one turn."""
-        return next((each for each in self.looks if each.at_ns == at_ns), None)
-
-    def messages_per_batch(self) -> int:
-        """Messages that a worker's busiest helper thread writes for each batch.
-
-        Its queue writes one; where tensors are handed over as descriptors, another thread writes
-        some for each tensor.
-        """
-        sent = sum(writer.messages for writer, _ in self.workers.values())
-        return max(1, round(sent / self.asked)) if self.asked >= _FEW_BATCHES else 1
-
-    def find_spans(
-        self, piece: StackPiece, texts: Mapping[tuple[str, int], str]
-    ) -> list[tuple[PartSpan, Stack]]:
-        """What the main thread did, piece by piece of time, and by which stack that is known."""
-        raw = [(each, find_part(each.stack, texts)) for each in piece.threads.get(self.pid, ())]
-        for each, part in raw:
-            self.known[each.stack, part] += max(1, (each.end_ns - each.start_ns) * RATE // S)
-        samples = [(stack, part, count) for (stack, part), count in self.known.items()]
-        validating = find_validation(samples)
-        learning = most_common(samples, ("backward",))
-        found = []
-        for each, part in raw:
-            is_validating = any((frame.function, frame.file) in validating for frame in each.stack)
-            is_early = part == "loop" and comes_before(each.stack, learning)
-            told: Part = "validation" if is_validating else "forward" if is_early else part
-            found.append((PartSpan(each.start_ns, each.end_ns, told), each.stack))
-        return found
 
 
 class AttachedObserver(Observer):
@@ -180,7 +109,8 @@ class AttachedObserver(Observer):
         return self._states
 
     def _list_helpers(self) -> frozenset[int]:
-        ours = (each.helper_pid for each in self._recorders.values())
+        ours = [each.helper_pid for each in self._recorders.values()]
+        ours += [each.counter.helper_pid for each in self._found.values() if each.counter]
         return self._stacks.pids | {pid for pid in ours if pid is not None}
 
     def _sample_stacks(self, now_ns: int) -> None:
@@ -219,8 +149,13 @@ class AttachedObserver(Observer):
         if not self._is_t1:
             self._guess(now_ns)
         for trainer in self._found.values():
+            trainer.known_ns = now_ns
+        for trainer in self._found.values():
+            self._lay(trainer, now_ns, at_last=True)
+        for trainer in self._found.values():
             self._settle(trainer, now_ns + 1)
-            self._lay(trainer, now_ns)
+            if trainer.counter is not None:
+                trainer.counter.stop()
             trainer.spool.close()
             for _, spool in trainer.workers.values():
                 spool.close()
@@ -236,7 +171,9 @@ class AttachedObserver(Observer):
             workers = self._workers_of(pid)
             self._meet_workers(trainer, workers, now_ns)
             trainer.looks.append(look(process, workers, now_ns))
+            trainer.first = trainer.first or trainer.looks[0]
             trainer.laid_ns = trainer.laid_ns or now_ns
+            trainer.met_ns = trainer.met_ns or now_ns
         if not self._is_t1 and self._seconds % 4 == 0:
             self._guess(now_ns)
 
@@ -273,6 +210,9 @@ class AttachedObserver(Observer):
             seen, parent = look_at(process.pid), look_at(trainer.pid)
             if seen is None or not is_loader_worker(seen, parent):
                 continue
+            # A pool's processes look the same, but nobody's queue feeds them.
+            if self._is_t1 and not trainer.feeders and not is_named_worker(seen):
+                continue
             taken = set(trainer.slots.values())
             number = next(each for each in range(len(taken) + 1) if each not in taken)
             trainer.slots[process.pid] = number
@@ -281,7 +221,7 @@ class AttachedObserver(Observer):
             trainer.steps.introduce_worker(number, process.pid, now_ns)
             trainer.steps.has_input = True
 
-    def _take_pieces(self, _now_ns: int) -> None:
+    def _take_pieces(self, now_ns: int) -> None:
         if not self._is_t1 or self._binary is None:
             return
         pids = sorted(self._found.keys() & self._tree.processes.keys())[:MOST_TRAINERS]
@@ -294,6 +234,14 @@ class AttachedObserver(Observer):
                 self._recorders[pid].start(FIRST_PIECE_S)
             else:
                 self._take_piece(pid)
+                self._count_loops(self._found[pid], now_ns)
+
+    def _count_loops(self, trainer: TrainerView, now_ns: int) -> None:
+        """Read the loop's own counters: of steps, where workers' batches are counted as well."""
+        functions = trainer.find_loops()
+        if functions and self._binary is not None:
+            trainer.counter = trainer.counter or LoopCounter(self._binary, trainer.pid)
+            trainer.counter.take_turn(now_ns, functions=functions)
 
     def _take_piece(self, pid: int, *, at_once: bool = False) -> None:
         recorder = self._recorders[pid]
@@ -318,9 +266,9 @@ class AttachedObserver(Observer):
         spans = [span for span, _ in trainer.find_spans(piece, self._texts)]
         known = trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
         trainer.spans += with_epoch_starts(close_gaps(spans, known))
+        trainer.turns.add(spans)
         trainer.skip_start_up()
-        trainer.steps.has_input |= any(span.part in ("input", "epoch start") for span in spans)
-        self._settle(trainer, piece.end_ns)
+        trainer.steps.notice(span.part for span in spans)
         self._lay(trainer, piece.end_ns)
 
     def _note_problem(self, trainer: TrainerView, why: str) -> None:
@@ -376,10 +324,19 @@ class AttachedObserver(Observer):
             trainer.spans += close_gaps(
                 spans, trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
             )
-            self._settle(trainer, spans[-1].end_ns)
             self._lay(trainer, spans[-1].end_ns)
 
-    def _lay(self, trainer: TrainerView, until_ns: int) -> None:
+    def _is_understood(self, trainer: TrainerView) -> bool:
+        """Whether its loop was seen whole, or for so long that no more is to be expected.
+
+        While somebody watches, as soon as its parts and its counters were seen.
+        """
+        is_counted = trainer.counter is not None and trainer.counter.readings >= FEW_READINGS
+        is_whole = trainer.steps.has_input and trainer.steps.learns and is_counted
+        is_live = self._piece_s < PIECE_S
+        return (is_live and is_whole) or trainer.known_ns - trainer.met_ns > HELD_NS
+
+    def _lay(self, trainer: TrainerView, until_ns: int, *, at_last: bool = False) -> None:
         """Write steps and fetches up to a moment until which everything is known.
 
         Ranks of one job step together: theirs are laid out together, with the same numbers.
@@ -389,7 +346,11 @@ class AttachedObserver(Observer):
         if trainer.ranks > 1:
             group = [each for each in self._found.values() if each.ranks == trainer.ranks]
         until_ns = min(each.known_ns for each in group)
+        if not at_last and not all(map(self._is_understood, group)):
+            return
         for each in group:
+            each.settle_source()
+            self._settle(each, until_ns)
             self._describe(each, max(each.known_ns for each in group))
         self._lay_together(group, until_ns)
         for each in group:
@@ -410,41 +371,63 @@ class AttachedObserver(Observer):
                 before = [old or new for _, old, new in pairs]
                 continue
             known = [(each, old, new) for each, old, new in pairs if old and new]
-            count = max(self._count(*each) for each in known)
+            grown = max(self._count(*each) + each[0].left_over for each in known)
+            per_step = self._batches_per_step(group[0], known[0][2])
+            count = int(grown) // per_step
             for each, _, new in known:
-                each.asked = each.laid + count
+                each.asked = each.laid + int(grown)
                 self._write_fetches(each, new)
             is_seen = all(clip(each.spans, old.at_ns, new.at_ns) for each, old, new in known)
             is_long = all(new.at_ns - old.at_ns >= LEAST_NS for _, old, new in known)
             if count < 1 or not is_seen or not is_long:
                 continue
             for each, old, new in known:
-                self._lay_window(each, old, new, count)
+                self._lay_window(each, old, new, count, per_step)
+                each.left_over = grown - count * per_step
             before = list(after)
 
-    def _count(self, trainer: TrainerView, before: Look, after: Look) -> int:
-        """Batches between two looks; without a loader's workers, turns of waiting and working."""
+    def _count(self, trainer: TrainerView, before: Look, after: Look) -> float:
+        """Batches between two looks: whole ones by workers' queues, else by the loop's own pace."""
         feeders = self._choose_feeders(trainer)
         if feeders:
             return count_batches(before, after, feeders)
-        return _count_turns(clip(trainer.spans, before.at_ns, after.at_ns))
+        recorder = self._recorders.get(trainer.pid)
+        likely = trainer.turns.steps_per_s(RATE if recorder is None else recorder.rate)
+        values = {} if trainer.counter is None else trainer.counter.values
+        pace = find_pace(values, trainer.turns.seen_per_s(), likely)
+        if pace is not None:
+            return pace.batches_until(after.at_ns) - pace.batches_until(before.at_ns)
+        spans = clip(trainer.spans, before.at_ns, after.at_ns)
+        return likely * sum(each.end_ns - each.start_ns for each in spans if is_clear(each)) / S
 
-    def _lay_window(self, trainer: TrainerView, before: Look, after: Look, count: int) -> None:
+    def _batches_per_step(self, trainer: TrainerView, after: Look) -> int:
+        """One, but for loops that take several batches in a turn."""
+        feeders, first = self._choose_feeders(trainer), trainer.first
+        if not feeders or trainer.counter is None or first is None:
+            return 1
+        batches_per_s = count_batches(first, after, feeders) / (after.at_ns - first.at_ns) * S
+        return batches_per_step(trainer.counter.values, batches_per_s)
+
+    def _lay_window(
+        self, trainer: TrainerView, before: Look, after: Look, count: int, per_step: int
+    ) -> None:
         feeders = self._choose_feeders(trainer)
         spans = clip(trainer.spans, before.at_ns, after.at_ns)
         spent = trainer.activity.correct(spans, *_active(before, after))
         if trainer.ranks > 1 and not trainer.has_device:
             spent = trainer.activity.with_waits_in_backward(spent)
         fetch = None
-        if not trainer.workers and not feeders:
+        if not trainer.workers and not feeders and not trainer.takes_from_queue:
             fetch = self._own_fetch(trainer, before, after, count)
-        trainer.steps.lay(spans, spent, before.at_ns, after.at_ns, count, fetch=fetch)
-        trainer.laid += count
+        trainer.steps.lay(
+            spans, spent, before.at_ns, after.at_ns, count, per_step=per_step, fetch=fetch
+        )
+        trainer.laid += count * per_step
         trainer.laid_ns = after.at_ns
 
     def _choose_feeders(self, trainer: TrainerView) -> set[int]:
         """Threads that send the workers their orders; at T0 all that write, beside the main one."""
-        if self._is_t1 and trainer.feeders:
+        if self._is_t1:
             return trainer.feeders
         return {tid for each in trainer.looks for tid in each.writes} if trainer.workers else set()
 
@@ -483,8 +466,10 @@ class AttachedObserver(Observer):
         if trainer.is_described or not trainer.steps.has_input:
             return
         trainer.is_described = True
-        workers = max(len(trainer.slots), 0)
-        trainer.steps.describe_source({"num_workers": workers, **trainer.settings}, now_ns)
+        own = {"loader": "a queue", "framework": PYTHON_SOURCE}
+        usual = {"num_workers": len(trainer.slots), **trainer.settings}
+        is_own = trainer.steps.source_id == OWN_SOURCE_ID
+        trainer.steps.describe_source(own if is_own else usual, now_ns)
 
 
 def _active(before: Look, after: Look) -> tuple[int, int]:
@@ -492,14 +477,6 @@ def _active(before: Look, after: Look) -> tuple[int, int]:
     if before.clock_ns[0] < 0 or after.clock_ns[0] < 0:
         return after.at_ns - before.at_ns, -1
     return after.at_ns - before.at_ns, sum(after.clock_ns) - sum(before.clock_ns)
-
-
-def _count_turns(spans: list[PartSpan]) -> int:
-    """Times that a wait for input was followed by something else: no more than there were steps."""
-    turns = 0
-    for one, other in pairwise(spans):
-        turns += one.part == "input" and other.part != "input"
-    return max(turns, 1)
 
 
 def attach(run_dir: Path, root_pid: int, trainers: dict[int, str], tier: str, piece_s: int) -> None:

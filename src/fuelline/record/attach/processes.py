@@ -122,9 +122,14 @@ def is_helper(seen: Seen) -> bool:
     return any(_HELPERS.search(word) for word in seen.words)
 
 
+def is_named_worker(seen: Seen) -> bool:
+    """Whether torch has named it as a worker of a loader, as it does from 2.6 on."""
+    return seen.stat.name.startswith("pt_data_worker")
+
+
 def is_loader_worker(seen: Seen, parent: Seen | None) -> bool:
     """Forked from a process with the same command line, or named so by torch."""
-    if seen.stat.name.startswith("pt_data_worker"):
+    if is_named_worker(seen):
         return True
     if parent is None or not parent.frameworks:
         return False

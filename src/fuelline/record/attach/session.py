@@ -1,12 +1,15 @@
 """One look at a running job: the run's folder, the observer beside the job, and its end."""
 
 import os
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
 
 from fuelline.record.attach.processes import Seen, boot_ticks_ns
+from fuelline.record.attach.visits import Visits
 from fuelline.record.headroom import Extent
 from fuelline.record.launch import (
     describe_run,
@@ -40,10 +43,26 @@ _UNSEEN: dict[Tier, tuple[dict[str, str], ...]] = {
             "costs as more are in flight",
         },
     ),
-    "T2": (),
+    "T2": (
+        {
+            "what": "what the job did before hooks came into it (tier T2)",
+            "why": "it was attached to while it ran",
+            "forbids": "start-up, and how its loader was built",
+        },
+    ),
 }
 
 
+_NEVER_CAME = {
+    "why": "they executed no Python while they were attached to, or refused the hooks",
+    "forbids": "what these processes did, step by step and batch by batch",
+}
+_STAYED = {
+    "why": "hooks were still in them some seconds after the end; they go by themselves",
+    "forbids": "nothing",
+}
+_GRACE_S = 20.0
+"""For the observer to write what it knows: stacks of eight trainers are laid out at the end."""
 LIVE_PIECE_S = 3
 """Of stack samples while somebody watches: each piece costs 20 ms to begin."""
 
@@ -60,8 +79,12 @@ class Session:
         *,
         shows: bool,
         is_live: bool = False,
+        visited: Sequence[Seen] = (),
     ) -> None:
-        """`shows`: whether the job's command line may be kept. `is_live`: somebody watches."""
+        """`shows`: whether the job's command line may be kept. `is_live`: somebody watches.
+
+        `visited`: processes that hooks are put into, at T2.
+        """
         self.run_dir = run_dir
         self.root, self.trainers, self.tier = root, trainers, tier
         age_ns = int(find_age_s(root) * 1e9)
@@ -78,6 +101,8 @@ class Session:
         self._facts["blindspots"] = list(_UNSEEN[tier])
         self._observer: Popen[bytes] | None = None
         self._piece_s = LIVE_PIECE_S if is_live else None
+        self._visited = visited
+        self._visits = Visits(run_dir)
 
     def start(self) -> None:
         """Make the folder and start the observer; raises RefusedError if that is not possible."""
@@ -92,6 +117,15 @@ class Session:
         words += ["--trainers", trainers, "--tier", self.tier]
         words += [] if self._piece_s is None else ["--piece", str(self._piece_s)]
         command = own_python("fuelline.record.attach.observer", words)
+        if self.tier == "T2":  # hooks say what the attached observer has to find out
+            command = own_python("fuelline.record.observer", words[:4])
+            problem = self._visits.begin(self._visited, threading.Event().wait)
+            if problem:
+                self._visits.end(threading.Event().wait)
+                raise RefusedError(
+                    f"No hooks could be put into process {self.root.pid}: {problem}. The job runs "
+                    "on untouched. Without --hooks it is looked at from outside."
+                )
         try:
             with os.fdopen(open_own(self.run_dir / "observer.log", os.O_WRONLY), "wb") as log:
                 self._observer = Popen(
@@ -114,7 +148,12 @@ class Session:
 
     def stop(self) -> None:
         """Detach: the observer writes what it has, and the run is closed."""
-        code = stop_observer(self._observer)
+        absent, staying = self._visits.list_absent(), self._visits.end(threading.Event().wait)
+        for pids, why in ((absent, _NEVER_CAME), (staying, _STAYED)):
+            if pids:
+                names = ", ".join(map(str, pids[:8]))
+                self._facts["blindspots"].append({"what": f"processes {names}", **why})
+        code = stop_observer(self._observer, _GRACE_S)
         if code != 0:
             self._facts["blindspots"].append(explain_observer(code))
         write_facts(self.run_dir, {**self._facts, "ended_ns": time.monotonic_ns()})

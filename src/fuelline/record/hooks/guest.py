@@ -26,14 +26,18 @@ from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Kind, Phase, tail
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Framework", "Guest", "HookThread", "join", "list_begun"]
+__all__ = ["Framework", "Guest", "HookThread", "find_guest", "join", "list_begun"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
 MOST_PLACE_CHARACTERS = 3000
 """Of a stack that is told: a text of the spool holds 4096 bytes."""
+MOST_FRAMES = 60
+_HOOKS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - no pathlib here
 SPARE_DESCRIPTORS = 400
 """Under a lower limit (ulimit -n) no clock keeps any: they would be more than a twentieth of it."""
 
@@ -100,6 +104,11 @@ def join(run_dir: str, framework: Framework) -> "Guest":
     return guest
 
 
+def find_guest() -> "Guest | None":
+    """The guest of this process, if a framework or a user has brought one in."""
+    return next(iter(_present.values()), None)
+
+
 class Guest:
     """The recorder as the hooks see it."""
 
@@ -123,6 +132,10 @@ class Guest:
         """Of the quick hooks: a new trainer is inside none of them."""
         self.is_fed = False
         """Whether a loader with hooks of its own gives batches: then no other wait is for one."""
+        self.is_watched = False
+        """Whether the user has named the source of batches: likewise."""
+        self.watched: Any = None
+        """The hook on what users name."""
         self.is_at_wait_point = False
         """Whether the trainer is in a wait of Python's own library."""
         self.steps = 0
@@ -162,7 +175,7 @@ class Guest:
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""
         """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
-        self.is_fed = self.is_at_wait_point = False
+        self.is_fed = self.is_watched = self.is_at_wait_point = False
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()
@@ -196,8 +209,20 @@ class Guest:
     def _tell_facts(self, facts: dict[str, Any]) -> None:
         self.append(_PROCESS, monotonic_ns(), 0, self.spool.text(json.dumps(facts)))
 
-    def tell_step_place(self, frames: list[str]) -> None:
-        """Write down the stack that ends in the loop's line of a step, outermost frame first."""
+    def tell_step_place(self) -> None:
+        """Write down the stack that ends in the loop's line of a step: others are compared with it.
+
+        Outermost frame first, named as py-spy does.
+        """
+        frames: list[str] = []
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - Python has no other way
+        while frame is not None and len(frames) < MOST_FRAMES:
+            code = frame.f_code
+            if not code.co_filename.startswith(_HOOKS):
+                name = getattr(code, "co_qualname", code.co_name)
+                frames.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
+            frame = frame.f_back
+        frames.reverse()
         if sum(map(len, frames)) < MOST_PLACE_CHARACTERS:
             known = {name: value for name, value in self._facts.items() if name != "begun"}
             self._tell_facts({**known, "step_frames": frames})

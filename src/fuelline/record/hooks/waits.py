@@ -121,7 +121,7 @@ class WaitPoint(Hook):
         """Note the start, if it is the trainer who waits, between two steps."""
         guest = self.guest
         ident = get_ident()
-        if guest.is_fed or ident != guest.trainer or guest.is_at_wait_point:
+        if guest.is_fed or guest.is_watched or ident != guest.trainer or guest.is_at_wait_point:
             return None
         if guest.spool.buffer.phase not in _BETWEEN:
             return None

@@ -72,6 +72,17 @@ _redact_once = lru_cache(4096)(redact)
 _FORBIDS = "naming the line of user code where the time goes"
 
 
+_WAITING = re.compile(
+    r"/(threading|queue|selectors)\.py:\d+\)$|/(asyncio|concurrent|multiprocessing)/[^()]*:\d+\)$"
+)
+"""Ends a stack that waits for another thread or process."""
+
+
+def is_at_work(stack: StackSample) -> bool:
+    """Whether a thread did more than wait for another one, as far as its stack tells."""
+    return bool(stack.frames) and _WAITING.search(stack.frames[-1]) is None
+
+
 def find_py_spy() -> str | None:
     """The binary that came with our own interpreter, else the one on PATH."""
     folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]

@@ -33,6 +33,11 @@ BLIND = Blind(
     "naming files and mounts; only the scheduler's state separates slow storage from slow CPU",
 )
 
+RAY = "ray::"
+_WITHOUT_TASK = tuple(
+    RAY + name for name in ("IDLE", "Dashboard", "RuntimeEnv", "SPILL", "RESTORE")
+)
+
 _Pair = tuple[Process, Thread]
 _Key = tuple[Thread, int, Verdict]
 
@@ -69,7 +74,9 @@ class ThreadStates:
     def _group_of(self, process: Process, thread: Thread) -> list[_Pair]:
         if thread.tid == process.pid:
             return self._trainers if process.has_own_phase else self._workers
-        is_busy = thread.is_busy or thread.last_state in _INPUT_STATES
+        if thread.is_at_work and not process.has_own_phase:
+            return self._workers  # as Ray's, whose main threads only wait for tasks
+        is_busy = thread.is_busy or thread.is_at_work or thread.last_state in _INPUT_STATES
         return self._busy if is_busy else self._idle
 
     def sample(self, now_ns: int) -> None:
@@ -86,7 +93,8 @@ class ThreadStates:
                 phases[process.phase_fd] = self._phases.read(process)
             try:
                 verdict = self._explain(process, thread, now_ns)
-            except OSError:  # the thread has ended
+            except OSError:  # the thread has ended, and others may have come in its place
+                process.has_other_threads = True
                 continue
             thread.last_state = verdict[0]
             key = (thread, phases[process.phase_fd], verdict)
@@ -143,8 +151,14 @@ class ThreadStates:
 
 
 def is_python(process: Process) -> bool:
-    """By its name: `python3.11`, or what PyTorch calls its threads (`pt_main_thread`, ...)."""
-    return process.stat.name.startswith(("python", "pt_"))
+    """By its name: `python3.11`, what PyTorch calls its threads (`pt_main_thread`), or Ray's."""
+    return process.stat.name.startswith(("python", "pt_", RAY))
+
+
+def has_ray_task(process: Process) -> bool:
+    """Whether it is a worker of Ray that has been given a task: `ray::MapWorker`."""
+    name = process.stat.name
+    return name.startswith(RAY) and not name.startswith(_WITHOUT_TASK)
 
 
 def _rotate(pairs: list[_Pair], start: int, count: int) -> Iterator[_Pair]:

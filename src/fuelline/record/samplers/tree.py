@@ -34,8 +34,8 @@ class Thread:
     """One thread with the two files that are read again and again."""
 
     __slots__ = (
-        "blocked_line", "blocked_until_ns", "blocked_verdict", "is_busy", "last_state",
-        "oncpu_ns", "pid", "runq_ns", "schedstat_fd", "syscall_fd", "tid",
+        "blocked_line", "blocked_until_ns", "blocked_verdict", "is_at_work", "is_busy",
+        "last_state", "oncpu_ns", "pid", "runq_ns", "schedstat_fd", "syscall_fd", "tid",
     )  # fmt: skip
 
     def __init__(self, pid: int, tid: int, task_fd: int) -> None:
@@ -49,6 +49,8 @@ class Thread:
             raise
         self.oncpu_ns = self.runq_ns = -1
         self.is_busy = True
+        self.is_at_work = False
+        """Whether its stacks showed it in more than a wait: then it is looked at more often."""
         self.last_state = ""
         self.blocked_line = b""
         self.blocked_until_ns = 0
@@ -84,6 +86,8 @@ class Process:
         self.has_own_phase = False
         self.refusals = 0
         self.is_parent = False
+        self.has_other_threads = False
+        """Whether a known thread was found to have ended: as many may have come in its place."""
         self.counted_cpu_ns = self.counted_reaped_ns = 0
 
     def _keep(self, name: str) -> int:
@@ -215,7 +219,18 @@ class Tree:
                 pid for process in everyone for pid in process.find_children_of_helpers()
             }
 
+    def replace_threads(self) -> bool:
+        """Note the threads of processes in which one has ended; says whether there were any.
+
+        A pool that lives for an epoch of less than a second would else be gone before it is met.
+        """
+        found = [each for each in self.processes.values() if each.has_other_threads]
+        for process in found:
+            self._refresh_threads(process)
+        return bool(found)
+
     def _refresh_threads(self, process: Process) -> int:
+        process.has_other_threads = False
         try:
             return process.refresh_threads(self._room())
         except VANISHED:

@@ -43,7 +43,7 @@ from fuelline.report.document import (
     Items,
     Statement,
 )
-from fuelline.schema.diagnosis.trials import AS_GOOD
+from fuelline.schema.diagnosis.trials import AS_GOOD, TF_DATA, name_setting
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.units import count, duration, number, percent, times
 
@@ -390,8 +390,9 @@ def describe_fixes(
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     if effect is not None:
-        words = f"before: {_describe_stretch(effect.before)}"
-        details = [f"now: {_describe_stretch(effect.after)}"]
+        unit = _unit(next((each for each in fixes if each.fixes), None))
+        words = f"before: {_describe_stretch(effect.before, unit)}"
+        details = [f"now: {_describe_stretch(effect.after, unit)}"]
         if not effect.is_judged_after:
             details.append(_ENDED_SOON)
         items.insert(0, Item(words, tuple(details)))
@@ -403,14 +404,19 @@ def describe_fixes(
     return blocks
 
 
-def _describe_stretch(stretch: Stretch) -> str:
+def _unit(loader: LoaderFixes | None) -> str:
+    """What prepares batches."""
+    return "thread" if loader is not None and loader.framework == TF_DATA else "worker"
+
+
+def _describe_stretch(stretch: Stretch, unit: str) -> str:
     """`139 ms per step, 115 samples/s, 65 % of it waiting for data, 1 worker`."""
     parts = [] if stretch.step_seconds is None else [f"{duration(stretch.step_seconds)} per step"]
     if stretch.samples_per_s is not None:
         parts.append(f"{number(stretch.samples_per_s)} samples/s")
     if stretch.wait_share is not None:
         parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
-    parts.append("1 worker" if stretch.workers == 1 else f"{stretch.workers} workers")
+    parts.append(count(stretch.workers, unit))
     return ", ".join(parts)
 
 
@@ -425,19 +431,20 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     if not loader.fixes:
         return f"{name}: nothing was changed"
     now = loader.workers_at_end
-    own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
+    own = count(loader.workers, _unit(loader))
+    asked = "the job had" if loader.framework else "the job asked for"
     end = f", {now} at the end" if now is not None else ""
     changes = count(len(loader.fixes), "change")
-    return f"{name}: {changes}, {len(kept)} kept (the job asked for {own}{end})"
+    return f"{name}: {changes}, {len(kept)} kept ({asked} {own}{end})"
 
 
 def _list_trial(loader: LoaderFixes) -> list[str]:
-    return [*(_sentence(fix) for fix in loader.fixes), *loader.notes]
+    return [*(_sentence(fix, loader.framework) for fix in loader.fixes), *loader.notes]
 
 
-def _sentence(fix: Fix) -> str:
+def _sentence(fix: Fix, framework: str) -> str:
     trial = fix.trial
-    words = ", ".join(setting.text() for setting in trial.settings)
+    words = ", ".join(name_setting(setting, framework) for setting in trial.settings)
     if isinstance(trial.speedup, Missing):
         achieved = f"not judged ({trial.speedup.reason})"
     else:

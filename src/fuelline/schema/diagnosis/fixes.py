@@ -48,6 +48,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     setting: str = ""
     batches: int | None = None
     """Taken from the loader's workers until it ended."""
+    framework: str = ""
+    """Of the source; empty: a DataLoader."""
     is_allowed: bool = False
     """The user lets workers change in mid-epoch though the dataset draws in them."""
 
@@ -97,3 +99,5 @@ class LoaderFixes(Struct, frozen=True, kw_only=True):
     fixes: list[Fix] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was not done, and why; workers that were lost."""
+    framework: str = ""
+    """Of the source; empty: a DataLoader. Workers of tf.data are the threads of its pool."""

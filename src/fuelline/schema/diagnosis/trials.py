@@ -92,6 +92,31 @@ def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
     )
 
 
+TF_DATA = "tf.data"
+"""`LoaderFacts.framework` of a pipeline of TensorFlow's."""
+
+
+def write_threads(threads: int) -> str:
+    """How a tf.data pipeline is given a pool of its own."""
+    return (
+        f"options = tf.data.Options(); options.threading.private_threadpool_size = {threads}; "
+        "dataset = dataset.with_options(options)"
+    )
+
+
+BUFFERED = "dataset.prefetch(tf.data.AUTOTUNE) at the end of the pipeline"
+"""How batches of a tf.data pipeline are made ahead."""
+
+
+def name_setting(setting: Setting, framework: str) -> str:
+    """A setting in a word or two of the source that has it."""
+    if framework != TF_DATA:
+        return setting.text()
+    if setting.knob == "num_workers":
+        return f"private_threadpool_size={setting.value}"
+    return "a final prefetch" if setting.knob == "prefetch_factor" else setting.text()
+
+
 def risk_of(settings: Iterable[Setting], loader: LoaderFacts | None) -> str:
     """What settings may change; a longer queue and pinned memory change nothing."""
     value = {setting.knob: int(setting.value) for setting in settings}

@@ -93,8 +93,15 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """A folder of that host where the recording is until its end, if this one is on a network's
     disk; None in a run that is whole."""
     attached: AttachFacts | None = None
-    """None: recorded from its start by `fuelline run`. Else steps and fetches are estimates from
-    samples: their sums and shares are right, single ones are not."""
+    """None: recorded from its start by `fuelline run`."""
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether steps and fetches are estimates from samples.
+
+        Then their sums and shares are right, single ones are not.
+        """
+        return self.attached is not None and self.attached.tier != "T2"
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):

@@ -120,7 +120,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
     """
     seconds = segments.boundaries.diff().drop_nulls() / 1e9
     count = round(seconds.len() / segments.kept_frac)
-    is_estimate = timeline.run.attached is not None
+    is_estimate = timeline.run.is_estimated
     samples = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns) & (pl.col("samples") >= 0)
     )

@@ -77,7 +77,7 @@ def measure_demands(
         blocked_frac=blocked_frac,
         queued_ns=0.0 if grown is None else grown[1],
     )
-    if timeline.run.attached is not None and device.mode == "within":
+    if timeline.run.is_estimated and device.mode == "within":
         device = _doubt_own_device(device, loop_lines, blocked_frac)
     return DemandFacts(
         batches=_in_run(taken.height, segments),

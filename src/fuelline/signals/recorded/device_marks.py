@@ -21,6 +21,7 @@ from fuelline.schema.parts import DEVICE_PARTS
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.wire import MarkPlace
 from fuelline.signals.statistics import ratio
+from fuelline.timeline import events
 from fuelline.timeline.device_marks import align_marks, measure_beside
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ _NEAR_FRAC = 0.01
 """Likewise of a step: bounds on the clock's distance are as tight as calls come."""
 _LAST_KERNEL = 0.05
 """Of a stretch: the device may be that far behind with its last kernel alone."""
+_SLOWEST_BYTES_PER_NS = 0.1
+_COPY_NS = 10_000
+"""No link to a device copies more slowly than 0.1 GB/s (one lane of PCI Express 1 carries 0.25),
+and a copy of a few bytes takes some microseconds. What lies beside that between its marks is the
+host's way to the call and back."""
 _FEW = 10
 _NO_MARKS = Missing(reason="the device's own clock was not read; that needs timed events of torch")
 _PAUSING: tuple[StepPart, ...] = ("epoch start", "validation", "checkpoint", "profiler")
@@ -75,7 +81,8 @@ def measure_device_side(
     stretches = _name_stretches(_cut_stretches(marks), segments)
     if not stretches.height:
         return DeviceSide()
-    stretches = _divide_by_others(stretches)
+    mine = events.of_thread(trainer.pid, trainer.tid)
+    stretches = _divide_copies(_divide_by_others(stretches), events.copies(timeline, mine))
     spent: dict[DevicePart, float] = dict.fromkeys(DEVICE_PARTS, 0.0)
     for part in ("computing", "waiting for the host"):
         spent[part] += float(stretches[part].sum())
@@ -209,6 +216,21 @@ def _divide_by_others(stretches: pl.DataFrame) -> pl.DataFrame:
         .otherwise(0.0)
         .alias("waiting for the host"),
         pl.when(is_told).then(0.0).otherwise("rest_ns").alias("rest_ns"),
+    )
+
+
+def _divide_copies(stretches: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Of the time around a small copy the most that its bytes explain; the host took the rest."""
+    sizes = copies.select("size_bytes", until_ns="start_ns").sort("until_ns")
+    is_copy = (pl.col("part") == "copies") & (pl.col("size_bytes") > 0)
+    most_ns = pl.col("size_bytes") / _SLOWEST_BYTES_PER_NS + _COPY_NS
+    copying = pl.when(is_copy).then(pl.min_horizontal("rest_ns", most_ns)).otherwise("rest_ns")
+    told = stretches.sort("until_ns").join_asof(sizes, on="until_ns")
+    return told.with_columns(
+        (pl.col("waiting for the host") + pl.col("rest_ns") - copying).alias(
+            "waiting for the host"
+        ),
+        rest_ns=copying,
     )
 
 

@@ -99,7 +99,7 @@ def measure(
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
-    is_estimate = timeline.run.attached is not None
+    is_estimate = timeline.run.is_estimated
     carried = 0.0 if is_estimate else measure_carry(segments)
     most_idle = _most_idle(demands, segments, is_queued=carried > 0)
     hidden = measure_hidden(

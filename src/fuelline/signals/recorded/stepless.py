@@ -19,13 +19,14 @@ import polars as pl
 
 from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
 from fuelline.signals.recorded.counters import thread_growth
-from fuelline.signals.recorded.fetching.feeders import Feeders, find_crew, is_idle, rank_spots
+from fuelline.signals.recorded.fetching.feeders import Feeders, rank_spots
 from fuelline.signals.recorded.fetching.fetches import (
     SERVICE,
     Fetches,
     fetch_table,
     share_of,
 )
+from fuelline.signals.recorded.fetching.found_crew import find_crew, is_idle
 from fuelline.signals.recorded.fetching.stack_samples import find_loop_stage, find_stacks
 from fuelline.signals.recorded.start_up import list_stays
 from fuelline.signals.statistics import proportion

@@ -349,7 +349,7 @@ def test_a_file_whose_fetcher_was_stopped_is_read_from_its_source(
     with open_cache(folder, BUDGET):
         cache = LocalCache(str(folder), BUDGET, [str(source)])
         name = cache._name(str(source / "a"), (source / "a").stat())
-        with local_cache._Turn(cache._turns, name):
+        with local_cache._FetchLock(cache._turns, name):
             assert read(cache, source / "a") is None
         assert read(cache, source / "a") == b"content"
 
@@ -357,8 +357,8 @@ def test_a_file_whose_fetcher_was_stopped_is_read_from_its_source(
 def test_a_fetcher_that_was_killed_is_not_waited_for(source: Path, folder: Path) -> None:
     write(source / "a", b"content")
     holder = (
-        "import sys, time; from fuelline.fix.files.local_cache import _Turn\n"
-        "with _Turn(*sys.argv[1:]): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from fuelline.fix.files.local_cache import _FetchLock\n"
+        "with _FetchLock(*sys.argv[1:]): print('held', flush=True); time.sleep(60)"
     )
     with open_cache(folder, BUDGET):
         cache = LocalCache(str(folder), BUDGET, [str(source)])

@@ -49,6 +49,8 @@ CALL = f"Module._call_impl ({TORCH}/nn/modules/module.py:1500)"
         ((LOOP, f"save ({TORCH}/serialization.py:100)"), "checkpoint"),
         ((LOOP, f"all_reduce ({TORCH}/distributed/distributed_c10d.py:100)"), "collectives"),
         ((LOOP, f"synchronize ({TORCH}/cuda/__init__.py:100)"), "sync"),
+        ((LOOP, "Queue.get (/usr/lib/python3.11/queue.py:171)"), "queue"),
+        ((LOOP, NEXT, "Queue.get (/usr/lib/python3.11/queue.py:171)"), "input"),
         ((LOOP,), "loop"),
     ],
 )
@@ -73,6 +75,19 @@ def test_a_function_that_takes_batches_and_never_learns_validates() -> None:
     ]
     assert find_validation(samples) == {("evaluate", "/home/me/train.py")}
     assert find_validation(samples[3:]) == frozenset()  # nothing learns: the job is an evaluation
+
+
+def test_stacks_that_were_read_while_they_changed_make_nothing_a_validation() -> None:
+    inner = "Net.forward (/home/me/net.py:7)"
+    step = "training_step (/home/me/train.py:50)"
+    samples = [
+        (stack(LOOP, NEXT), "input", 9),
+        (stack(LOOP, step, CALL, inner), "forward", 900),
+        (stack(LOOP, f"backward ({TORCH}/_tensor.py:5)"), "backward", 9),
+        (stack(LOOP, NEXT, inner), "input", 1),  # the model below `next`
+        (stack(LOOP, step, NEXT), "input", 1),  # `next` where the model is called
+    ]
+    assert find_validation(samples) == frozenset()
 
 
 def test_a_generator_around_the_loader_does_not_validate() -> None:
@@ -118,7 +133,7 @@ def test_without_a_clock_samples_count_as_they_are() -> None:
 def write(tmp_path: Path, spans: list[PartSpan], steps: int) -> pl.DataFrame:
     spool = EstimatedSpool(tmp_path, 7, 1, 7)
     writer = StepWriter(spool, 7)
-    writer.has_input = True
+    writer.notice(("input", "backward"))
     end_ns = spans[-1].end_ns
     spent = Activity().correct(spans, end_ns - spans[0].start_ns, -1)
     writer.lay(spans, spent, spans[0].start_ns, end_ns, steps)

@@ -65,13 +65,15 @@ class Job(Lane):
         self.batch(ms)
         return self.mark(MarkPlace.WAIT_END)
 
-    def copy(self, ms: float, *, flags: int = 0) -> Job:
+    def copy(
+        self, ms: float, *, flags: int = 0, size_bytes: int = 10_000_000, call_ms: float = 0
+    ) -> Job:
         """A blocking copy: it waits for the device's earlier work first."""
         start_ns = self.now_ns
-        self.mark(MarkPlace.COPY_BEGIN)
+        self.mark(MarkPlace.COPY_BEGIN).gap(call_ms)
         self.free_ns = max(self.free_ns, self.now_ns + LATENCY_NS) + ms * MS
         self.wait_for_device()
-        self.put(Kind.COPY, start_ns, self.now_ns - start_ns, 10_000_000, flags=flags)
+        self.put(Kind.COPY, start_ns, self.now_ns - start_ns, size_bytes, flags=flags)
         return self.mark(MarkPlace.COPY_END)
 
     def learn(self, host_ms: float, device_ms: float) -> Job:
@@ -175,6 +177,18 @@ def test_a_blocking_copy_is_charged_with_its_own_time_alone() -> None:
     assert facts.share_of("transfer") == pytest.approx(18 / 23, abs=0.05)
     assert facts.exposed_share_of("transfer") == pytest.approx(3 / 23, abs=0.02)
     assert facts.transfer.bytes_per_s.value == pytest.approx(10_000_000 / 3e-3, rel=0.05)
+
+
+@pytest.mark.parametrize(("size_bytes", "copying"), [(8, 0.0), (1_000_000, 1.0)])
+def test_a_copy_of_a_few_bytes_is_the_hosts_way_to_it(size_bytes: int, copying: float) -> None:
+    """A device that has run dry waits for the call; ten milliseconds are a slow megabyte."""
+    job = Job()
+    for _ in range(40):
+        job.take(0.1).copy(0.002, size_bytes=size_bytes, call_ms=3).learn(1, 7).wait_for_device()
+        job.update()
+    spent = shares(judge(job))
+    assert spent.get("copies", 0) == pytest.approx(copying * 3 / 10.1, abs=0.02)
+    assert spent.get("waiting for the host", 0) >= (1 - copying) * 3 / 10.1 - 0.02
 
 
 def test_the_loops_own_code_leaves_the_device_waiting_for_the_host() -> None:

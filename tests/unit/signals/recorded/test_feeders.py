@@ -4,7 +4,7 @@ import pytest
 
 from fuelline.schema.diagnosis.facts import Facts
 from fuelline.schema.readings import Reading, value_of
-from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts
+from fuelline.schema.run.recording import PYTHON_SOURCE, LoaderFacts, ProcessFacts
 from fuelline.schema.wire import Phase
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
 
@@ -33,7 +33,14 @@ Stacks = dict[tuple[int, tuple[str, ...]], int]
 
 
 def judged(
-    stacks: Stacks, *, gap: float = 80, waited: float = 0, states: dict[tuple[int, str], int]
+    stacks: Stacks,
+    *,
+    gap: float = 80,
+    waited: float = 0,
+    states: dict[tuple[int, str], int],
+    told: tuple[str, ...] = (),
+    others: Stacks | None = None,
+    elsewhere: dict[tuple[int, int, str], int] | None = None,
 ) -> Facts:
     """Steps of a hundred milliseconds; `gap` passes before the backward pass, unrecorded."""
     lane = Lane()
@@ -51,13 +58,29 @@ def judged(
         for at in range(1, 9)
         for (tid, state), count in states.items()
     ]
+    rows += [
+        (START_NS, lane.now_ns, pid, 0, list(frames), count)
+        for (pid, frames), count in (others or {}).items()
+    ]
+    looks += [
+        (START_NS + at * SECOND, pid, tid, phase, state, "", 0, count)
+        for at in range(1, 9)
+        for (pid, tid, state), count in (elsewhere or {}).items()
+    ]
+    process = ProcessFacts(
+        pid=TRAINER, ppid=1, created_ns=0, records=9, dropped=0, faults=0, step_frames=list(told)
+    )
     loader = LoaderFacts(pid=TRAINER, loader_id=1, loader="queue.Queue", framework=PYTHON_SOURCE)
     return facts_of(
         make_timeline(
             lane,
             stacks=rows,
             states=looks,
-            facts={"source_lines": TEXTS, "loaders": (loader,) if waited else ()},
+            facts={
+                "source_lines": TEXTS,
+                "loaders": (loader,) if waited else (),
+                "processes": (process,),
+            },
         )
     )
 
@@ -128,3 +151,55 @@ def test_without_stacks_thread_states_name_the_crew() -> None:
     facts = judged({}, gap=10, waited=70, states=states)
     assert facts.loader is not None
     assert facts.loader.num_workers == 1
+
+
+def test_a_backward_pass_too_short_to_be_seen_is_where_hooks_told_it() -> None:
+    stacks = {(TRAINER, READING): 200}
+    states = {(TRAINER, "read"): 19, (TRAINER, "running"): 1}
+    unseen = judged(stacks, gap=84, states=states)
+    assert unseen.share_of("input") == 0
+    facts = judged(stacks, gap=84, states=states, told=BACKWARD)
+    assert facts.share_of("input") == pytest.approx(0.84, abs=0.02)
+    assert facts.share_of("own code") == 0
+
+
+MONITOR = (f"run_monitor ({SITE}/ray/_private/log_monitor.py:500)",)
+TASK = (
+    f"main_loop ({SITE}/ray/_private/worker.py:900)",
+    f"_map_task ({SITE}/ray/data/map_operator.py:800)",
+    "load (/job/data.py:8)",
+)
+WORKER, MONITORING, WORKING = 300, 310, 301
+
+
+def test_of_processes_the_thread_that_works_counts_and_a_service_is_no_crew() -> None:
+    waits = {(TRAINER, GET): 190, (TRAINER, BACKWARD): 10}
+    facts = judged(
+        waits,
+        waited=80,
+        gap=2,
+        states={(TRAINER, "lock"): 15},
+        others={(WORKER, TASK): 90, (MONITORING, MONITOR): 90},
+        elsewhere={
+            (WORKER, WORKER, "pipe"): 20,
+            (WORKER, WORKING, "read"): 19,
+            (WORKER, WORKING, "running"): 1,
+            (MONITORING, MONITORING, "sleep"): 20,
+        },
+    )
+    assert facts.loader is not None
+    assert (facts.loader.num_workers, facts.loader.context) == (1, "processes")
+    assert value_of(facts.input.read_share) == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_process_that_only_sleeps_and_was_not_looked_into_prepares_nothing() -> None:
+    waits = {(TRAINER, GET): 190, (TRAINER, BACKWARD): 10}
+    facts = judged(
+        waits,
+        waited=80,
+        gap=2,
+        states={(TRAINER, "lock"): 15},
+        elsewhere={(MONITORING, MONITORING, "sleep"): 20},
+    )
+    assert facts.loader is not None
+    assert facts.loader.num_workers == 0

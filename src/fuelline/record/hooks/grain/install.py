@@ -5,20 +5,17 @@ reads and prepares is found by its reader, as for any source
 (`signals/recorded/fetching/feeders.py`).
 """
 
-import json
-import weakref
-from _thread import get_ident
 from collections.abc import Callable
-from multiprocessing import parent_process
-from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.grain import seam
 from fuelline.record.hooks.guest import Guest, join
-from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.sources import TakeElement
 from fuelline.record.hooks.waits import watch_waits
-from fuelline.schema.wire import Flag, Kind, Phase
+
+if TYPE_CHECKING:
+    from fuelline.record.hooks.hook import Hook
 
 __all__ = ["GrainHooks", "install"]
 
@@ -26,9 +23,6 @@ Watch = Callable[[str, Callable[[], None]], None]
 """Runs an action once a module has been imported."""
 FIRST_ID = 1 << 21
 """Sources of torch are numbered from 1, in the same process."""
-_WAIT_KIND, _SOURCE_KIND = int(Kind.WAIT), int(Kind.SOURCE)
-_TRAINING, _END, _ERROR = int(Flag.TRAINING), int(Flag.END), int(Flag.ERROR)
-_WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSIDE)
 
 
 def install(
@@ -56,7 +50,7 @@ class GrainHooks:
         if why:
             self.guest.report_blindspot("hooks grain", why, "what these hooks would show")
             return
-        take = TakeElement(self.guest)
+        take = TakeGrainBatch(self.guest)
         for owner in seam.find_iterators():
             self.patches.replace(owner, "__next__", take.wrap(vars(owner)["__next__"]))
         self.hooks.append(take)
@@ -70,68 +64,17 @@ class GrainHooks:
         self.guest.leave()
 
 
-class TakeElement(Hook):
+class TakeGrainBatch(TakeElement):
     """`next(iterator)` of any of grain's iterators."""
 
     name = "grain wait"
-    code = "step-hook"
-    forbids = "saying how long the training waited for data"
+    first_id = FIRST_ID
 
-    def __init__(self, guest: Guest) -> None:
-        super().__init__(guest)
-        self._forget()
-        guest.on_fork(self._forget)
-
-    def _forget(self) -> None:
-        self._last: weakref.ref[Any] | None = None
-        self._source_id = FIRST_ID - 1
-        self._position = 0
-
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the start, of an outermost call of the thread that trains."""
-        guest, ident = self.guest, get_ident()
-        if ident in guest.waiting or ident in guest.fetching:
-            return None
-        if ident != guest.trainer:
-            if guest.trainer or parent_process() is not None:
-                return None  # a worker of grain's; one that trains is known by its steps
-            guest.appoint()
-        guest.is_fed = True
-        guest.waiting.add(ident)
-        before = guest.enter(_WAIT)
-        return ident, args[0], before, monotonic_ns()
-
-    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record the wait and the size of the batch."""
-        now_ns = monotonic_ns()
-        ident, iterator, _, start_ns = ticket
-        guest = self.guest
-        guest.waiting.discard(ident)
-        if self._last is None or self._last() is not iterator:
-            self._meet(iterator)
-        flags, samples = _TRAINING, 0
-        if error is None:
-            samples = _count_samples(result)
-            guest.enter(_COMPUTE)
-        else:
-            flags |= _END if isinstance(error, StopIteration) else _ERROR
-            guest.enter(_OUTSIDE)
-        guest.append(
-            _WAIT_KIND, start_ns, now_ns - start_ns, self._source_id, samples, -1, -1,
-            self._position, flags,
-        )  # fmt: skip
-        self._position += 1
-
-    def withdraw(self) -> None:
-        """This thread waits for no batch."""
-        self.guest.waiting.discard(get_ident())
-        self.guest.enter(_OUTSIDE)
-
-    def _meet(self, iterator: Any) -> None:
-        """An iterator that is new: it begins an epoch, or is another source."""
+    def describe(self, iterator: Any) -> dict[str, Any]:
+        """Its iterators from the outermost inwards, and their settings."""
         found = seam.list_inside(iterator)
         names = [type(each).__name__ for each in found]
-        facts = {
+        return {
             "loader": f"grain {names[0]}",
             "framework": "grain",
             "nodes": [
@@ -140,15 +83,3 @@ class TakeElement(Hook):
             ],
             **seam.read_settings(found),
         }
-        self._last = weakref.ref(iterator)
-        self._source_id, self._position = self._source_id + 1, 0
-        text = self.guest.spool.text(json.dumps(facts))
-        self.guest.append(_SOURCE_KIND, monotonic_ns(), 0, self._source_id, text)
-
-
-def _count_samples(batch: Any) -> int:
-    """Length of the first array's first dimension; -1 if it has none."""
-    while isinstance(batch, tuple | list | dict) and batch:
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if isinstance(shape, tuple) and shape else -1

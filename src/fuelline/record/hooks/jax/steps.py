@@ -14,7 +14,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -25,16 +25,12 @@ from fuelline.record.hooks.jax import seam
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.wire import Kind
 
-if TYPE_CHECKING:
-    from types import FrameType
-
 __all__ = ["install"]
 
 MOST_HELD_BYTES = 4096
 """Of an array that is held; a loss has four."""
 DEEP = 3
 """How far into tuples and dictionaries of a step's results it is looked for."""
-MOST_FRAMES = 40
 _STEP_KIND = int(Kind.STEP)
 _LIBRARIES = ("jax", "jaxlib", "numpy")
 
@@ -173,7 +169,7 @@ class CompiledCalls(Hook):
             self._leader, self._inner, self._number = function, inner, number
             self._path = _find_small(results, DEEP)
             self._count(results)
-            self._tell_place()
+            self.guest.tell_step_place()
 
     def _count(self, results: Any) -> None:
         guest = self.guest
@@ -185,18 +181,6 @@ class CompiledCalls(Hook):
         self._held = _follow(results, self._path)
         guest.steps += 1
         guest.append(_STEP_KIND, monotonic_ns(), 0, self._number, 0, -1)
-
-    def _tell_place(self) -> None:
-        """Where the loop calls its step: other stacks are compared with that."""
-        frames: list[str] = []
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - Python has no other way
-        while frame is not None and len(frames) < MOST_FRAMES:
-            code = frame.f_code
-            if "/fuelline/record/hooks/" not in code.co_filename:
-                name = getattr(code, "co_qualname", code.co_name)
-                frames.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
-            frame = frame.f_back
-        self.guest.tell_step_place(frames[::-1])
 
     def is_device_busy(self) -> bool | None:
         """Whether the last step is still under way; None where that is not known."""

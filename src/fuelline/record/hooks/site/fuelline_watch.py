@@ -37,6 +37,7 @@ class Watcher:
         self._run_dir = run_dir
         self._part = part
         self._actions: dict[str, list[Callable[[], None]]] = {}
+        self._asked: set[str] = set()
 
     def watch(self, name: str, action: "Callable[[], None]") -> None:
         """Run `action` when the module has been imported: now, if it already is."""
@@ -60,24 +61,31 @@ class Watcher:
         """Answer for watched names only, with what the other finders answer."""
         if "." not in name and len(BEGUN) < MOST_BEGUN and name not in _STANDARD:
             BEGUN.append((monotonic_ns(), name))
-        if name not in self._actions:
+        if name not in self._actions or name in self._asked:
             return None
-        for finder in sys.meta_path:
-            if finder is not self:
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    self._follow(spec.loader, name)
-                    return spec
+        self._asked.add(name)  # another watcher of the same module asks us in turn
+        try:
+            for finder in sys.meta_path:
+                if finder is not self:
+                    spec = finder.find_spec(name, path, target)
+                    if spec is not None:
+                        self._follow(spec.loader, name)
+                        return spec
+        finally:
+            self._asked.discard(name)
         return None
 
     def _follow(self, loader: "Any", name: str) -> None:
         own = getattr(loader, "__dict__", None)
-        if type(own) is not dict or "exec_module" in own:
-            return  # a loader that is a class or a C type, or one that is followed already
+        if type(own) is not dict:
+            return  # a loader that is a class or a C type
+        before = own.get("exec_module")
+        if before is not None and getattr(before, "__module__", "") != __name__:
+            return  # somebody else's
 
         def exec_module(module: "ModuleType") -> None:
             own.pop("exec_module", None)
-            loader.exec_module(module)
+            (before or loader.exec_module)(module)
             self._act(name)
 
         own["exec_module"] = exec_module
@@ -119,10 +127,14 @@ def _hook(framework: str, run_dir: str, watcher: Watcher) -> None:
     adapter.install(run_dir, watcher.watch)
 
 
-def _stay_on_this_host() -> None:
+def is_this_host() -> bool:
     """A launcher such as srun carries our variables to other hosts, whose clocks are not ours."""
     boot_id = os.environ.get("FUELLINE_BOOT_ID")
-    if boot_id and boot_id.encode() != _read(BOOT_ID).strip():
+    return not boot_id or boot_id.encode() == _read(BOOT_ID).strip()
+
+
+def _stay_on_this_host() -> None:
+    if not is_this_host():
         raise RuntimeError(
             f"it runs on {os.uname().nodename}, another host than `fuelline run`. "
             "Start a recorder on each host: `srun fuelline run --node-rank auto --run-dir DIR ...`"

@@ -13,7 +13,7 @@ from fuelline.record.hooks.guest import Framework
 
 __all__ = [
     "ITERATORS", "LEGACY", "MULTI_DEVICE", "PYDATASET", "RESOURCE", "TENSORFLOW", "TRAINER",
-    "find_parser", "find_unmet",
+    "count_batches", "find_parser", "find_unmet",
 ]  # fmt: skip
 
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
@@ -21,6 +21,7 @@ ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 MODEL_OPS = "tensorflow.python.ops.gen_experimental_dataset_ops"
 MODEL_PROTO = "tensorflow.core.framework.model_pb2"
 """tf.data's own account of its nodes; TensorFlow has both modules loaded with tf.data itself."""
+DATASET_OPS = "tensorflow.python.ops.gen_dataset_ops"
 CONTEXT = "tensorflow.python.eager.context"
 TRAINER = "keras.src.backend.tensorflow.trainer"
 LEGACY = "tf_keras.src.engine.training"
@@ -74,6 +75,14 @@ def find_parser() -> tuple[Any, Any] | None:
         return None
     ask = sys.modules[MODEL_OPS].iterator_get_model_proto
     return ask, sys.modules[MODEL_PROTO].ModelProto.FromString
+
+
+def count_batches(dataset: Any) -> int:
+    """Elements of a dataset; -1 if it has no end, or tf.data cannot tell without reading it."""
+    variant = getattr(dataset, "_variant_tensor", None)
+    if variant is None or _lacks(DATASET_OPS, "dataset_cardinality") or _is_tracing():
+        return -1
+    return max(-1, int(sys.modules[DATASET_OPS].dataset_cardinality(variant)))
 
 
 def _lacks(module: str, name: str) -> bool:

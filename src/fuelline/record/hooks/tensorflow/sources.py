@@ -71,8 +71,20 @@ class PipelineNote:
     """What is known of one iterator; lives in its dictionary and dies with it."""
 
     __slots__ = (
-        "batch_size", "gets", "gets_polled", "guest", "has_model", "polled_ns", "polls",
-        "production", "serial", "source_id",
+        "batch_size",
+        "crew",
+        "gets",
+        "gets_polled",
+        "guest",
+        "had_model",
+        "has_model",
+        "most_gets",
+        "polled_ns",
+        "polls",
+        "produced",
+        "production",
+        "serial",
+        "source_id",
     )  # fmt: skip
 
     def __init__(self, guest: Guest, source_id: int, serial: int) -> None:
@@ -81,7 +93,15 @@ class PipelineNote:
         self.serial = serial
         self.gets = self.gets_polled = self.polled_ns = self.polls = 0
         """Batches taken so far and when the model was asked last; when that was, and how often."""
+        self.produced = 0
+        """Elements of its last stage when the model was asked last."""
+        self.most_gets = -1
+        """Batches that the iterator has in all; -1: no end, or none that is known."""
+        self.crew: set[int] = set()
+        """Native ids of the threads that prepare them."""
         self.has_model = True
+        self.had_model = False
+        """It is gone: an iterator that was restored, as by `--fix`, has none."""
         self.batch_size = -1
         """By the model; -1 is unknown."""
         self.production: Production | None = None
@@ -96,12 +116,14 @@ class Datasets:
         self._told: dict[int, str] = {}
         self._known: dict[int, dict[str, Any]] = {}
         """What a source's description always has."""
+        self._crews: dict[int, set[int]] = {}
         self._serial = 0
         self._parser = seam.find_parser()
         self._started: Production | None = None
         """Of the iterator that was started last, until its first batch is taken."""
         self._members: set[tuple[int, int]] = set()
         guest.on_fork(self._told.clear)
+        guest.on_fork(self._crews.clear)
         guest.on_fork(self._members.clear)
 
     def start(self, production: Production) -> None:
@@ -145,6 +167,8 @@ class Datasets:
         else:
             source_id = self._datasets.find(dataset) or self._datasets.add(dataset)
         note = PipelineNote(self.guest, source_id, self._serial)
+        note.most_gets = seam.count_batches(dataset)
+        note.crew = self._crews.setdefault(source_id, set())
         vars(iterator)[NOTE] = note
         if source_id not in self._told:
             self._tell(source_id, {"dataset": type(dataset).__name__})
@@ -152,15 +176,26 @@ class Datasets:
 
     def add_crew(self, note: PipelineNote, tids: set[int]) -> None:
         """Write down the threads that tf.data has started for an iterator."""
+        note.crew |= tids
         for tid in sorted(tids):
             self.guest.append(_CREW, monotonic_ns(), 0, note.source_id, tid)
+
+    def _write_clocks(self, note: PipelineNote, now_ns: int) -> None:
+        """What the crew has computed: it may be gone before the observer looks at it again."""
+        for tid in sorted(note.crew):
+            clock = _read_clock(tid)
+            if clock is None:
+                note.crew.discard(tid)
+            else:
+                self.guest.append(_CREW, now_ns, 0, note.source_id, tid, *clock)
 
     def is_due(self, note: PipelineNote, now_ns: int) -> bool:
         """Whether the model is to be asked again."""
         since_ns = now_ns - note.polled_ns
         is_early = note.gets - note.gets_polled > GAPS_KEPT - 20 and since_ns > EARLY_NS
         pause_ns = min(POLL_NS, EARLY_NS << note.polls)
-        return note.has_model and (since_ns > pause_ns or is_early)
+        is_last = note.gets == note.most_gets
+        return note.has_model and (since_ns > pause_ns or is_early or is_last)
 
     def poll(self, iterator: Any, note: PipelineNote, now_ns: int) -> list[int]:
         """Ask the model; writes down its nodes and gives the last gaps in ns."""
@@ -173,7 +208,8 @@ class Datasets:
             note.has_model = False
             if type(refusal).__name__ != "NotFoundError":
                 raise
-            if note.production is None:
+            note.had_model = note.produced > 0
+            if note.production is None and not note.had_model:
                 self.guest.report_blindspot(
                     "what the stages of the input pipeline do",
                     NO_MODEL,
@@ -183,10 +219,16 @@ class Datasets:
         note.polled_ns, note.gets_polled = now_ns, note.gets
         note.polls += note.polls < QUICK_POLLS
         self._write_nodes(note, model, now_ns)
+        self._write_clocks(note, now_ns)
         return [gap * 1000 for gap in model.gap_times]
 
     def _write_nodes(self, note: PipelineNote, model: Any, now_ns: int) -> None:
         places = _find_places(model)
+        produced = model.nodes[model.output].num_elements if places else 0
+        if produced < note.produced:  # `--fix` went on with another iterator in its place
+            self._serial += 1
+            note.serial = self._serial
+        note.produced = produced
         nodes = [(place, key, model.nodes[key]) for key, place in places.items()]
         batch = next((node.ratio for _, _, node in nodes if "Batch" in node.name), 0)
         note.batch_size = int(batch) or -1
@@ -232,6 +274,21 @@ def _describe(place: int, node: Any, places: dict[int, int]) -> dict[str, Any]:
         "ratio": node.ratio,
         "tunable": tunable,
     }
+
+
+def _read_clock(tid: int) -> tuple[int, int] | None:
+    """Nanoseconds that a thread has had a core and has waited for one; None if it is gone."""
+    try:
+        file = os.open(f"/proc/self/task/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        oncpu, queued, _ = os.read(file, 100).split()
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(file)
+    return int(oncpu), int(queued)
 
 
 def list_threads() -> set[int]:

@@ -5,7 +5,8 @@ model tells them apart: `gap_times` has how long the job kept away between two b
 microsecond. With the calls' own times that is the computing of each step, and the rest of the call
 was waiting. Steps whose gap is not known, because more than a hundred passed between two looks or
 the epoch ended, get the usual computing time. A call may hold several steps
-(`steps_per_execution`). Where tf.data keeps no such account, as under a PyDataset with workers,
+(`steps_per_execution`); TensorFlow then asks for its next batches while it still computes.
+Where tf.data keeps no such account, as under a PyDataset with workers,
 Python makes the batches one by one, and what of that lies within the call was waited for.
 
     call      |--wait--|---compute---|
@@ -156,6 +157,12 @@ class Call(NamedTuple):
     end_ns: int
     position: int
     """Of its first batch in the epoch."""
+    batches: int
+    """That it took: fewer than usual at the end of an epoch."""
+
+    @property
+    def lasted_ns(self) -> int:
+        return self.end_ns - self.start_ns
 
 
 class Step(Hook):
@@ -214,7 +221,9 @@ class Step(Hook):
         if note is not None and (error is not None or self._sources.is_due(note, now_ns)):
             gaps_ns = self._sources.poll(iterator, note, now_ns)
             self.settle(gaps_ns, is_over=error is not None)
-        if note is not None and note.production is not None and not note.has_model:
+        if note is not None and note.had_model:
+            self.settle([], is_over=True)
+        elif note is not None and note.production is not None and not note.has_model:
             self._write_made(note, note.production)
         elif note is None or not note.has_model:
             why = NO_STEPS if note is None else NO_MODEL
@@ -226,17 +235,20 @@ class Step(Hook):
         self.guest.enter(_OUTSIDE)
 
     def _add(self, start_ns: int, end_ns: int, note: PipelineNote | None) -> None:
-        for number in range(1, self._count * self._is_training + 1):
-            at_ns = start_ns + (end_ns - start_ns) * number // self._count
+        count = self._count
+        if note is not None and note.most_gets > note.gets:
+            count = min(count, note.most_gets - note.gets)
+        for number in range(1, count * self._is_training + 1):
+            at_ns = start_ns + (end_ns - start_ns) * number // count
             self.guest.append(_STEP_KIND, at_ns, 0, 1)
-        if note is not None and (note.has_model or note.production):
-            self._calls.append(Call(start_ns, end_ns, note.gets))
-            note.gets += self._count
+        if note is not None and (note.has_model or note.had_model or note.production):
+            self._calls.append(Call(start_ns, end_ns, note.gets, count))
+            note.gets += count
 
     def _write_made(self, note: PipelineNote, production: Production) -> None:
         """The waits of all calls by when Python made their batches."""
         for call in self._calls:
-            for number in range(call.position, call.position + self._count):
+            for number in range(call.position, call.position + call.batches):
                 made = production.take(number)
                 if made is None:
                     continue
@@ -252,42 +264,61 @@ class Step(Hook):
 
     def settle(self, gaps_ns: list[int], *, is_over: bool) -> None:
         """Write the waits of all calls; but the last, whose gap is not over, unless it is."""
-        calls, count = self._calls, self._count
+        calls = self._calls
         if not (gaps_ns or is_over):
             return
-        told = {} if is_over else self._match(calls, gaps_ns[: len(gaps_ns) - count + 1])
-        self._usual.extend(told.values())
+        told = self._match(calls, gaps_ns) if calls else {}
+        self._usual.extend(busy_ns // calls[number].batches for number, busy_ns in told.items())
         keep = 0 if is_over else 1
         if self._usual and self._of is not None:
             usual_ns = int(median(self._usual))
             for number, call in enumerate(calls[: len(calls) - keep]):
-                lasted_ns = call.end_ns - call.start_ns
-                self._write(call, max(0, lasted_ns - told.get(number, usual_ns)), self._of)
+                busy_ns = told.get(number, usual_ns * call.batches)
+                self._write(call, max(0, call.lasted_ns - busy_ns), self._of)
         del calls[: len(calls) - keep]
 
     def _match(self, calls: list[Call], gaps_ns: list[int]) -> dict[int, int]:
         """Computing time by the number of the call, for those whose gaps are known.
 
-        The last gap given belongs to the last call but one.
+        The last gap that is over belongs to the last call but one. Those within the last call are
+        of no use yet; a call that found the end of the data has asked once more.
         """
         told: dict[int, int] = {}
+        last = calls[-1].batches
+        within = last - 1 + (last < self._count)
+        gaps_ns = gaps_ns[: max(0, len(gaps_ns) - within)]
         for number in range(len(calls) - 2, -1, -1):
-            if len(gaps_ns) < self._count:
-                break
-            mine_ns, gaps_ns = sum(gaps_ns[-self._count :]), gaps_ns[: -self._count]
             call = calls[number]
+            if len(gaps_ns) < call.batches:
+                break
+            mine_ns, gaps_ns = gaps_ns[-call.batches :], gaps_ns[: -call.batches]
             away_ns = calls[number + 1].start_ns - call.end_ns
-            told[number] = min(max(0, mine_ns - away_ns), call.end_ns - call.start_ns)
+            mine_ns[-1] = max(0, mine_ns[-1] - away_ns)
+            told[number] = min(_find_computing(mine_ns, call.lasted_ns), call.lasted_ns)
         return told
 
     def _write(self, call: Call, wait_ns: int, note: PipelineNote) -> None:
-        count = self._count
+        count = call.batches
         for number in range(count):
             start_ns = call.start_ns + (call.end_ns - call.start_ns) * number // count
             self.guest.append(
                 _WAIT_KIND, start_ns, wait_ns // count, note.source_id, note.batch_size, -1, -1,
                 call.position + number, _TRAINING,
             )  # fmt: skip
+
+
+def _find_computing(gaps_ns: list[int], lasted_ns: int) -> int:
+    """Computing time of a call with these gaps after its batches.
+
+    A call with several batches asks for the next one while it computes with the last, so that most
+    of its computing shows in no gap. What follows its last batch does: one batch's computing where
+    batches come slowly, all of them where they are there at once. In between, with waits of w and
+    a computing of c for each of n batches, the last gap is n c - (n - 1) w.
+    """
+    count, after_ns = len(gaps_ns), gaps_ns[-1]
+    waited_ns = max(0, lasted_ns - sum(gaps_ns))
+    hidden_ns = (count - 1) * min(waited_ns // count, after_ns)
+    return max(sum(gaps_ns), after_ns + hidden_ns)
 
 
 def _find_owned(iterator: Any) -> Any:

@@ -13,6 +13,7 @@ there for ever, because freeing one would call the driver, which does not work i
 
 import ctypes
 import functools
+import os
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from fuelline.record.buffer import MarkQueue, MarkSettings
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
@@ -39,27 +41,23 @@ FRESH_NS = 20_000
 _LOOK_EVERY = 32
 """Steps after which it is asked again which stream trains."""
 
-_RESUMING = frozenset((int(MarkPlace.STEP_END), int(MarkPlace.WAIT_BEGIN)))
-"""Marks after which all goes on that was left out: what lies before them is no stall's alone."""
 _FOREIGN = (
     "it trains on a stream that is not torch's own, and might be gone when an event is put on it"
 )
 
 _MARK_TAIL = tail(int(Kind.MARK))
 _STEP_END = int(MarkPlace.STEP_END)
-_BEGINNINGS = frozenset(
-    map(
-        int,
-        (
-            MarkPlace.WAIT_BEGIN,
-            MarkPlace.COPY_BEGIN,
-            MarkPlace.SYNC_BEGIN,
-            MarkPlace.PAUSE_BEGIN,
-            MarkPlace.COLLECTIVE_BEGIN,
-            MarkPlace.COLLECTIVE_WAIT,
-        ),
-    )
+_BEGINNINGS = (
+    MarkPlace.WAIT_BEGIN,
+    MarkPlace.COPY_BEGIN,
+    MarkPlace.SYNC_BEGIN,
+    MarkPlace.PAUSE_BEGIN,
+    MarkPlace.COLLECTIVE_BEGIN,
+    MarkPlace.COLLECTIVE_WAIT,
 )
+_RESUMING = (MarkPlace.STEP_END, MarkPlace.WAIT_BEGIN)
+"""Marks after which all goes on that was left out: what lies before them is no stall's alone."""
+_PLACES = _BEGINNINGS, _RESUMING
 _WITHOUT_TIMING = {
     "mps": "an event ends the command buffer that is being filled, which would slow the job down",
 }
@@ -73,7 +71,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Mark waits for batches, backward passes and steps; other hooks ask for more marks."""
     clock = DeviceClock(guest)
     guest.device_clock = clock
-    patches.on_undo(lambda: setattr(guest, "device_clock", None))
+    patches.on_undo(clock.leave_off)
     owner = seam.BaseIterator
     wait = Around(guest, clock, MarkPlace.WAIT_BEGIN, MarkPlace.WAIT_END)
     patches.replace(owner, "__next__", wait.wrap(owner.__next__))
@@ -91,36 +89,41 @@ class DeviceClock(Hook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._buffer = guest.spool.buffer
-        self._number = self._index = self._stream_id = 0
         self._device: torch.device | None = None
         self._is_cuda = False
-        self._stream: Any = None
-        self._begin_again()
-        guest.on_fork(self._leave_to_parent)
-
-    def _begin_again(self) -> None:
-        self._pending: deque[Pending] = deque()
+        beginnings, resuming = (sum(1 << each for each in places) for places in _PLACES)
+        settings = MarkSettings(FRESH_NS, MOST_PENDING, beginnings, resuming, _MARK_TAIL)
+        self._queue = MarkQueue(self._buffer, self, settings)
+        self.mark, self.read = self._queue.mark, self._queue.read
+        self.read_and_mark = self._queue.read_and_mark
         self._beside: deque[Pending] = deque()
         """Of copies on other streams, which must not hold up the reading of the training's own."""
-        self._is_full = False
-        self._spare: list[Any] = []
-        self._latest: Any = None
-        """The event that was read last, and when the device passed it."""
-        self._latest_ns = 0
-        self._marked_ns = 0
-        self._marked_stream: Any = None
         self._until_look = 0
+        guest.on_fork(self._leave_to_parent)
+
+    def _begin_again(self) -> list[Any]:
+        theirs = [self._beside, *self._queue.clear()]
+        self._beside = deque()
+        self._until_look = 0
+        return theirs
 
     def _leave_to_parent(self) -> None:
         """In a forked child: let go of the events without freeing them."""
-        theirs = (
-            *(self._pending, self._beside, self._spare),
-            *(self._latest, self._stream, self._marked_stream),
-        )
-        if self._stream is not None:
+        theirs = self._begin_again()
+        if self._device is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(theirs))
-        self._device = self._stream = None
-        self._begin_again()
+        self._device = None
+
+    def leave_off(self) -> None:
+        """The recording has ended: nobody asks for the events any more."""
+        self.guest.device_clock = None
+        if self.guest.pid == os.getpid():
+            self._begin_again()
+
+    def switch_off(self) -> None:
+        """Queue nothing more; what is queued stays, as nobody asks for it."""
+        super().switch_off()
+        self._queue.stream = None
 
     def notice_step(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -133,7 +136,7 @@ class DeviceClock(Hook):
             self._until_look -= 1
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
-        self.end(_STEP_END)
+        self.read_and_mark(_STEP_END)
 
     def notice_copy(self, copied: Any) -> None:
         """A tensor went to a device: that of the training, where weights do not say which it is.
@@ -157,131 +160,61 @@ class DeviceClock(Hook):
 
     def notice_replay(self) -> None:
         """A captured graph was replayed: on the stream that trains, whatever it was made on."""
-        if self._stream is None or not self.is_on:
+        if self._queue.stream is None or not self.is_on:
             return
         try:
             self._follow(self._current_stream(self._device))
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
-        self.end(_STEP_END)
-
-    def mark(self, place: int) -> None:
-        """Queue an event on the training's stream, if this is the thread that trains."""
-        if self._stream is not None and get_ident() == self._buffer.trainer:
-            self._put(place, self._stream, self._stream_id)
+        self.read_and_mark(_STEP_END)
 
     def mark_here(self, place: int) -> None:
-        """The same on the stream that is current here, for calls that choose their own."""
-        if self._stream is None or not self.is_on:
+        """Mark the stream that is current here, for calls that choose their own."""
+        queue = self._queue
+        if queue.stream is None or not self.is_on:
             return
         try:
             stream = self._current_stream(self._device)
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
             return
-        if stream == self._stream:
-            self._put(place, self._stream, self._stream_id)
+        if stream == queue.stream:
+            queue.put(place, queue.stream, queue.stream_id)
         else:
-            self._put(place, stream, getattr(stream, "stream_id", 0))
+            queue.put(place, stream, getattr(stream, "stream_id", 0))
 
     def mark_beside(self, place: int) -> None:
         """Queue an event on the current stream if that is not the training's: a copy beside it."""
-        if self._stream is None or not self.is_on or get_ident() != self._buffer.trainer:
+        queue, beside = self._queue, self._beside
+        if queue.stream is None or not self.is_on or get_ident() != self._buffer.trainer:
             return
         try:
             stream = self._current_stream(self._device)
-            if stream == self._stream or len(self._beside) >= MOST_PENDING or self._is_capturing():
+            if stream == queue.stream or len(beside) >= MOST_PENDING or queue.is_capturing():
                 return
-            event = self._take_event()
+            event = queue.take_event()
             event.record(stream)
-            stream_id = getattr(stream, "stream_id", 0)
-            self._beside.append((monotonic_ns(), place, stream_id, event))
+            beside.append((monotonic_ns(), place, getattr(stream, "stream_id", 0), event))
+            queue.has_beside = True
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
 
-    def read(self) -> None:
-        """Write down the marks that the device has passed."""
-        if self._pending and self.is_on and get_ident() == self._buffer.trainer:
-            self._read()
-
-    def end(self, ticket: Any, result: Any = None, error: BaseException | None = None) -> None:
-        """`read` and `mark` at once; the ticket is the place."""
-        if self._stream is not None and self.is_on and get_ident() == self._buffer.trainer:
-            if self._pending:
-                self._read()
-            self._put(ticket, self._stream, self._stream_id)
-
-    def _put(self, place: int, stream: Any, stream_id: int) -> None:
-        now_ns = monotonic_ns()
-        if (
-            now_ns - self._marked_ns < FRESH_NS
-            and place in _BEGINNINGS
-            and stream is self._marked_stream
-        ) or not self.is_on:
-            return
-        try:
-            if len(self._pending) >= MOST_PENDING or (
-                self._is_full and not self._may_resume(place)
-            ):
-                self._is_full = True
-                return
-            # A stream that is being captured must not be touched.
-            if self._is_capturing():
-                return
-            event = self._spare.pop() if self._spare else self._make_event()
-            event.record(stream)
-            self._pending.append((now_ns, place, stream_id, event))
-            self._marked_ns, self._marked_stream = now_ns, stream
-        except Exception as fault:  # noqa: BLE001 - the guard
-            self.answer_for(fault)
-
-    def _may_resume(self, place: int) -> bool:
-        if place in _RESUMING and len(self._pending) <= MOST_PENDING // 2:
-            self._is_full = False
-        return not self._is_full
-
-    def _take_event(self) -> Any:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return self._make_event()
-
-    def _read(self) -> None:
-        pending, keep = self._pending, self._buffer.keep
-        try:
-            if self._is_capturing() or not pending[0][3].query():
-                return
-            now_ns, is_time = monotonic_ns(), False
-            while True:
-                at_ns, place, stream_id, event = pending.popleft()
-                latest = self._latest
-                if latest is not None:
-                    self._latest_ns += int(latest.elapsed_time(event) * 1e6)
-                    self._spare.append(latest)
-                self._latest = event
-                is_time |= keep(
-                    at_ns, now_ns, self._index, self._latest_ns, self._number, stream_id, place,
-                    _MARK_TAIL,
-                )  # fmt: skip
-                if not pending or not pending[0][3].query():
-                    break
-            if self._beside:
-                is_time |= self._read_beside(now_ns)
-            if is_time:
-                self.guest.spool.write_buffered()
-        except Exception as fault:  # noqa: BLE001 - the guard
-            self.answer_for(fault)
-
-    def _read_beside(self, now_ns: int) -> bool:
-        beside, latest, is_time = self._beside, self._latest, False
+    def read_beside(self, now_ns: int) -> bool:
+        """Write down marks of other streams; whether it is time to write records."""
+        beside, queue, is_time = self._beside, self._queue, False
         while beside and beside[0][3].query():
             at_ns, place, stream_id, event = beside.popleft()
-            device_ns = self._latest_ns + int(latest.elapsed_time(event) * 1e6)
-            self._spare.append(event)
+            device_ns = queue.latest_ns + int(queue.latest.elapsed_time(event) * 1e6)
+            queue.give_event(event)
             is_time |= self._buffer.keep(
-                at_ns, now_ns, self._index, device_ns, self._number, stream_id, place, _MARK_TAIL
+                at_ns, now_ns, queue.device, device_ns, queue.number, stream_id, place, _MARK_TAIL
             )
+        queue.has_beside = bool(beside)
         return is_time
+
+    def write(self) -> None:
+        """Write the records that are held."""
+        self.guest.spool.write_buffered()
 
     def _look(self, optimizer: Any) -> None:
         """Find out where the weights are, and the stream that is current there."""
@@ -294,24 +227,23 @@ class DeviceClock(Hook):
 
     def _follow(self, stream: Any) -> None:
         """Mark this stream from now on; torch's general streams are never unequal to None."""
-        if self._stream is None or not stream == self._stream:  # noqa: SIM201 - see above
+        own = self._queue.stream
+        if own is None or not stream == own:  # noqa: SIM201 - see above
             stream_id = getattr(stream, "stream_id", 0)
             # The number of a CUDA stream that torch did not make is its address; others are odd.
             if stream_id and not stream_id & 1 and self._is_cuda:
                 self.guest.report_blindspot("clock of cuda", _FOREIGN, self.forbids)
-                self._stream = None
+                self._queue.stream = None
                 return
-            self._stream, self._stream_id = stream, stream_id
+            self._queue.stream, self._queue.stream_id = stream, stream_id
 
     def _turn_to(self, device: torch.device) -> bool:
         """Begin another clock; whether this device has one."""
         why = _WITHOUT_TIMING.get(device.type, "")
         if not why and device.type == "cuda":
-            self._make_event: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True)
+            self._queue.make_event = lambda: torch.cuda.Event(enable_timing=True)
             self._current_stream: Callable[[Any], Any] = torch.cuda.current_stream
-            self._is_capturing: Callable[[], bool] = functools.partial(
-                _is_capturing_on, device.index or 0
-            )
+            self._queue.is_capturing = functools.partial(_is_capturing_on, device.index or 0)
         elif not why:
             why = self._turn_to_other(device)
         if why:
@@ -320,8 +252,9 @@ class DeviceClock(Hook):
             return False
         self._begin_again()
         self._is_cuda = device.type == "cuda"
-        self._device, self._number = device, self._number + 1
-        self._index = device.index or 0
+        self._device = device
+        self._queue.number += 1
+        self._queue.device = device.index or 0
         return True
 
     def _turn_to_other(self, device: torch.device) -> str:
@@ -334,9 +267,9 @@ class DeviceClock(Hook):
         except (RuntimeError, NotImplementedError) as refusal:
             return f"it has no timed events ({refusal})"
         backend = getattr(torch, device.type, None)
-        self._make_event = lambda: torch.Event(device=device, enable_timing=True)
+        self._queue.make_event = lambda: torch.Event(device=device, enable_timing=True)
         self._current_stream = accelerator.current_stream
-        self._is_capturing = getattr(backend, "is_current_stream_capturing", lambda: False)
+        self._queue.is_capturing = getattr(backend, "is_current_stream_capturing", lambda: False)
         return ""
 
 
@@ -369,7 +302,8 @@ class Around(Hook):
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
-        mark, end, before, after = self._clock.mark, self._clock.end, self._before, self._after
+        mark, end = self._clock.mark, self._clock.read_and_mark
+        before, after = self._before, self._after
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:

@@ -101,6 +101,8 @@ class Backward(QuickHook):
             self.start_run()
         nodes = 0
         if self.calls >= self._next_count:
+            if self._next_count == FIRST_COUNT and ident == guest.trainer:
+                guest.tell_step_place()
             self._next_count *= 10
             nodes = count_nodes(args[0] if args else kwargs.get("tensors"))
         guest.backward.add(ident)

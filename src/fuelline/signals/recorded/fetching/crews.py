@@ -91,9 +91,10 @@ def collect_crew(
     stages = stages or _measure_stages(timeline, trainer, segments, loader)
     rows = fetch_table(timeline, trainer).clear()
     if looks["count"].sum() < _FEW_LOOKS:
+        pool = clocks.filter(pl.col("tid").is_in(list(trainer.crew_tids)))
         strangers = clocks.filter(~pl.col("tid").is_in(list(trainer.crew_tids)))
-        cpu = _compute_unseen(timeline, segments, strangers)
-        if stages.busy > 0 and cpu >= _MOSTLY * stages.busy:
+        cpu = max(float(pool["cpu"].sum()), _compute_unseen(timeline, segments, strangers))
+        if stages.busy > 0 and cpu + float(pool["queued"].sum()) >= _MOSTLY * stages.busy:
             return _as_computing(stages, cpu, segments, rows, looks.clear())
     cpu, queued = float(mine["cpu"].sum()), float(mine["queued"].sum())
     windows = max(1, looks["window_ns"].n_unique())
@@ -195,7 +196,7 @@ def _looks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.D
 
     Threads are not looked at equally often, so that only shares of one thread can be compared.
     """
-    return (
+    looks = (
         timeline.table("states")
         .filter(
             (pl.col("pid") == trainer.pid)
@@ -205,6 +206,22 @@ def _looks(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.D
         )
         .with_columns(weight=pl.col("count") / pl.col("count").sum().over("tid", "window_ns"))
     )
+    return looks.with_columns(weight=pl.col("weight") * _find_alive(timeline, trainer, looks))
+
+
+def _find_alive(timeline: Timeline, trainer: Trainer, looks: pl.DataFrame) -> pl.Expr:
+    """The part of a window that a thread of a pool lives, where a new pool comes with each epoch.
+
+    Of so many members that were looked at in a window, no more than one pool's were there at once.
+    """
+    started = events.crews(timeline).filter(pl.col("pid") == trainer.pid)
+    started = started.filter(pl.col("cpu_ns") <= 0).sort("start_ns")
+    gap = pl.col("start_ns").diff().fill_null(0) > 10**6
+    pools = started.group_by(gap.cum_sum()).len()["len"] if started.height else None
+    size = 1.0 if pools is None else float(pools.median() or 1.0)  # type: ignore[arg-type]
+    is_member = pl.col("tid").is_in(looks["tid"].filter(looks["tid"].is_in(trainer.crew_tids)))
+    members = pl.col("tid").filter(is_member).n_unique().over("window_ns")
+    return pl.when(is_member & (members > 2 * size)).then(2 * size / members).otherwise(1.0)
 
 
 def _clock_shares(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
@@ -215,11 +232,29 @@ def _clock_shares(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
     )
     first_ns, last_ns = clocks.select(pl.col("at_ns").min(), last=pl.col("at_ns").max()).row(0)
     wall_ns = max(1, (last_ns or 0) - (first_ns or 0))
+    own = _own_clocks(timeline, trainer).filter(
+        pl.col("at_ns").is_between(first_ns or 0, last_ns or 0)
+    )
+    clocks = pl.concat([clocks.select(own.columns), own])
     grown = pl.col("oncpu_ns", "runq_ns")
     return (
         clocks.group_by("tid")
         .agg((grown.max() - grown.min()) / wall_ns)
         .rename({"oncpu_ns": "cpu", "runq_ns": "queued"})
+    )
+
+
+def _own_clocks(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
+    """The clocks of the crew as the job itself read them, from 0 when a thread was started.
+
+    Pools that live for an epoch of a second are gone before the observer has read them twice.
+    """
+    rows = events.crews(timeline).filter(pl.col("pid") == trainer.pid)
+    return rows.select(
+        at_ns="start_ns",
+        tid=pl.col("member").cast(pl.Int32),
+        oncpu_ns=pl.col("cpu_ns").clip(0, None),
+        runq_ns=pl.col("queued_ns").clip(0, None),
     )
 
 

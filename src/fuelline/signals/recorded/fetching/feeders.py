@@ -9,8 +9,7 @@ by stack samples alone. The line of the loop tells that from the rest of the ste
     main (train.py:33) > backward (torch/_tensor.py)                all stacks are compared with it
 
 Who feeds a queue is its crew: threads of the same process or processes of the job, whichever were
-seen at work. A thread whose stack ends at a queue or a lock of Python's library has nothing to do;
-one that the kernel has at a lock in the midst of its own code waits for the interpreter.
+seen at work (`found_crew.py`).
 """
 
 from __future__ import annotations
@@ -25,33 +24,37 @@ import polars as pl
 
 from fuelline.schema.readings import Reading
 from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
-from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.counters import thread_growth
-from fuelline.signals.recorded.fetching.crews import Stages
 from fuelline.signals.recorded.fetching.fetches import (
     STORAGE_STATES,
     Fetches,
     fetch_table,
     share_of,
 )
+from fuelline.signals.recorded.fetching.found_crew import (
+    find_crew,
+    is_idle,
+    is_waiting,
+    look_at_threads,
+)
 from fuelline.signals.recorded.fetching.hotspots import find_spot
 from fuelline.signals.recorded.fetching.stack_samples import (
-    WAITING_FILE,
     comes_before,
+    find_backward,
     find_loop_stage,
     find_most_common,
     find_stacks,
-    parse_frames,
+    find_told,
     rank_lines,
 )
 from fuelline.signals.statistics import proportion
-from fuelline.timeline.events import learning_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.schema.readings import Signal
+    from fuelline.signals.recorded.fetching.crews import Stages
     from fuelline.signals.recorded.fetching.stack_samples import Frame, SampleKey
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
@@ -63,20 +66,14 @@ _ASKS = re.compile(r"^(async )?for\b|\ba?next\(|\.__a?next__\(")
 """A line of the loop that asks an iterator for its next element."""
 _TAKES = re.compile(r"\.(get|get_nowait|recv\w*|result|acquire|wait|join|read\w*|pop|popleft)\(")
 """One that takes a batch from elsewhere by a function in C, which has no frame of its own."""
-_GIVES = re.compile(r"\.(get|put|acquire|wait|join|result)\(")
-"""Where a thread of a crew has nothing to do, likewise."""
 _HOOK = re.compile(r"/fuelline/record/hooks/hook\.py$")
 _ASYNC = re.compile(r"/asyncio/")
-_AT_WORK = 0.1
-"""Of the looks at a thread: who works for less is not what the loop waits for."""
 _FEW_SAMPLES = 20
 _SHORT_GAP = 0.1
 """Of the window: what is shorter needs no samples to be of little weight."""
 _MOSTLY = 0.5
 _WAITING = ("read", "decode", "service", "sleep")
 """Stages of a line that gets a batch from somewhere."""
-_IDLE_STATES = ("pipe", "lock", "other")
-"""Of a process that waits for work, or for room to put it."""
 _BETWEEN = ("forward", "loop", "sync")
 """Stages of the loop that have no event of their own."""
 
@@ -135,6 +132,7 @@ def find_feeders(
         trainer,
         crew_tids=crew.tids,
         worker_pids=crew.pids,
+        worker_tids=crew.worker_tids,
         workers=len(crew.pids),
     )
     return Feeders(
@@ -170,8 +168,9 @@ class _Asked:
         """`is_recorded`: waits in Python's library were timed, and count no more here."""
         texts = timeline.source_lines
         stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
-        told = _find_told(timeline, trainer)
-        usual = told or find_most_common(stacks, "backward", texts)
+        usual = find_backward(stacks, timeline, trainer.pid)
+        told = None if usual else find_told(timeline, trainer.pid)
+        usual = usual or told
         model = find_most_common(stacks, "forward", texts)
         found = [
             (frames, at, n)
@@ -207,12 +206,6 @@ class _Asked:
         )
 
 
-def _find_told(timeline: Timeline, trainer: Trainer) -> list[Frame] | None:
-    """The stack of a step, where hooks have told it: there is no backward pass to see."""
-    told = (facts.step_frames for facts in timeline.processes if facts.pid == trainer.pid)
-    return next((parse_frames(frames) for frames in told if frames), None)
-
-
 def _find_reading(
     stacks: Stacks,
     model: list[Frame] | None,
@@ -235,7 +228,7 @@ def _find_reading(
     everything = sum(n for _, n in stacks)
     taken = sum(n for _, _, n in early)
     waits = sum(n for frames, at, n in early if find_spot(frames[at:], texts).stage in _WAITING)
-    looks = _looks_at(timeline, segments).filter(
+    looks = look_at_threads(timeline, segments).filter(
         (pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)
     )
     blocked = looks.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
@@ -265,28 +258,18 @@ def _asks_at(frames: list[Frame], usual: list[Frame] | None, texts: Mapping[str,
         return at if at and _ASYNC.search(frames[at - 1].file) else 0
     text = texts.get(mine.place, "")
     is_last = at + 1 == len(frames)
-    is_asking = _ASKS.search(text) or ((is_last or _is_waiting(frames)) and _TAKES.search(text))
+    is_asking = _ASKS.search(text) or ((is_last or is_waiting(frames)) and _TAKES.search(text))
     return at + 1 if is_asking or _ASYNC.search(mine.file) else 0
-
-
-def _is_waiting(frames: list[Frame]) -> bool:
-    """In a function of Python's library that waits for another thread or process."""
-    return WAITING_FILE.search(frames[-1].file) is not None
 
 
 def _is_timed(frames: list[Frame]) -> bool:
     """In a call that a hook stands around, or in one that it has replaced in Python's library."""
-    return _is_waiting(frames) or any(_HOOK.search(frame.file) for frame in frames)
+    return is_waiting(frames) or any(_HOOK.search(frame.file) for frame in frames)
 
 
 def _below_hook(frames: list[Frame]) -> list[Frame]:
     at = next((at for at, frame in enumerate(frames) if _HOOK.search(frame.file)), 0)
     return frames[at + 1 :] or frames[-1:]
-
-
-def is_idle(frames: list[Frame], texts: Mapping[str, str]) -> bool:
-    """The same, or in a function in C that does."""
-    return _is_waiting(frames) or _GIVES.search(texts.get(frames[-1].place, "")) is not None
 
 
 def _as_share(gap: float, seen: int, between: int) -> Signal:
@@ -305,110 +288,6 @@ def _part_frac(segments: StepSegments, part: str) -> float:
 
 def _input_frac(segments: StepSegments) -> float:
     return _part_frac(segments, "input")
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Threads of the trainer's process, or processes of the job, that were seen at work."""
-
-    tids: tuple[int, ...]
-    pids: tuple[int, ...]
-    kind: str
-    stacks: Stacks
-    stages: Stages
-
-
-def find_crew(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Crew | None:
-    """Whichever are at work more; None if nobody is."""
-    texts = timeline.source_lines
-    steps = max(1, segments.boundaries.len() - 1)
-    threads, stacks = _threads_at_work(timeline, trainer, segments)
-    processes = _processes_at_work(timeline, trainer, segments)
-    busy, others = sum(threads.values()), sum(processes.values())
-    most = max(busy, others)
-    if most <= 0:
-        return None
-    stages = Stages(busy=most, batch_s=most * segments.wall_ns / steps / 1e9, parallel=1)
-    if busy >= others:
-        mine = [pair for tid in threads for pair in stacks.get(tid, [])]
-        working = [(frames, n) for frames, n in mine if not is_idle(frames, texts)]
-        return Crew(tuple(sorted(threads)), (), "threads", working, _sized(stages, threads))
-    pids = tuple(sorted(processes))
-    found = find_stacks(timeline, segments, pids)
-    working = [(frames, n) for frames, n in found if not is_idle(frames, texts)]
-    return Crew((), pids, "processes", working, _sized(stages, processes))
-
-
-def _sized(stages: Stages, members: Mapping[int, float]) -> Stages:
-    return replace(stages, parallel=len(members))
-
-
-def _threads_at_work(
-    timeline: Timeline, trainer: Trainer, segments: StepSegments
-) -> tuple[dict[int, float], dict[int, Stacks]]:
-    """Share of the time that each other thread of the process worked, and its stacks.
-
-    By stack samples, which show what waits for the interpreter as well; by thread states, of the
-    time in which the loop waited, where those are too few. Not the threads of a library, which work
-    while the loop computes.
-    """
-    texts = timeline.source_lines
-    by_state = _shares_at_work(
-        _looks_at(timeline, segments).filter(
-            (pl.col("pid") == trainer.pid)
-            & (pl.col("tid") != trainer.tid)
-            & (pl.col("phase") == Phase.WAIT)
-        )
-    )
-    rows = timeline.table("stacks").filter(
-        (pl.col("pid") == trainer.pid)
-        & (pl.col("until_ns") > segments.start_ns)
-        & (pl.col("from_ns") < segments.end_ns)
-    )
-    taken = int(rows.filter(pl.col("tid") == trainer.tid)["count"].sum())
-    tids = rows.filter(~pl.col("tid").is_in([trainer.tid, 0]))["tid"].unique()
-    if taken < _FEW_SAMPLES or not tids.len():
-        return by_state, {}
-    stacks = {tid: list(find_stacks(timeline, segments, (trainer.pid,), tid=tid)) for tid in tids}
-    working = {
-        tid: min(1.0, sum(n for frames, n in found if not is_idle(frames, texts)) / taken)
-        for tid, found in stacks.items()
-    }
-    return {tid: share for tid, share in working.items() if share >= _AT_WORK}, stacks
-
-
-def _processes_at_work(
-    timeline: Timeline, trainer: Trainer, segments: StepSegments
-) -> dict[int, float]:
-    """The same of main threads of processes that do not train themselves, by thread states."""
-    steppers = learning_events(timeline, pl.lit(value=True))["pid"].unique()
-    return _shares_at_work(
-        _looks_at(timeline, segments).filter(
-            (pl.col("tid") == pl.col("pid"))
-            & ~pl.col("pid").is_in(steppers.implode())
-            & (pl.col("pid") != trainer.pid)
-        )
-    )
-
-
-def _looks_at(timeline: Timeline, segments: StepSegments) -> pl.DataFrame:
-    return timeline.table("states").filter(
-        pl.col("window_ns").is_between(segments.start_ns, segments.end_ns)
-    )
-
-
-def _shares_at_work(looks: pl.DataFrame) -> dict[int, float]:
-    """Of the looks at a thread: neither idle nor at a lock."""
-    counts = (
-        looks.group_by("tid")
-        .agg(
-            seen=pl.col("count").sum(),
-            busy=pl.col("count").filter(~pl.col("state").is_in(_IDLE_STATES)).sum(),
-        )
-        .filter(pl.col("seen") >= _FEW_SAMPLES)
-    )
-    shares = {tid: busy / seen for tid, seen, busy in counts.iter_rows()}
-    return {tid: share for tid, share in shares.items() if share >= _AT_WORK}
 
 
 def rank_spots(
@@ -493,8 +372,7 @@ def with_clocks(
     grown = (
         timeline.table("clocks")
         .filter(
-            pl.col("pid").is_in(list(trainer.worker_pids))
-            & (pl.col("tid") == pl.col("pid"))
+            pl.col("tid").is_in(list(trainer.worker_tids or trainer.worker_pids))
             & pl.col("at_ns").is_between(segments.start_ns, segments.end_ns)
         )
         .group_by("pid")

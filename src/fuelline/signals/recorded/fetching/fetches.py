@@ -121,7 +121,8 @@ def collect_fetches(
     workers = _busy_workers(trainer, rows)
     crew = rows["tid"].unique() if trainer.crew_tids else rows["tid"].clear()
     if workers:
-        fetching = states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+        tids = list(trainer.worker_tids) or workers
+        fetching = states.filter(pl.col("pid").is_in(workers) & pl.col("tid").is_in(tids))
     elif crew.len():
         mine = (pl.col("pid") == trainer.pid) & pl.col("tid").is_in(crew.implode())
         fetching = states.filter(mine)
@@ -133,7 +134,7 @@ def collect_fetches(
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
-    if timeline.run.attached is None:  # else fetches do not lie where they were
+    if not timeline.run.is_estimated:  # else fetches do not lie where they were
         fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))

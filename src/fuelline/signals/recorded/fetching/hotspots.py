@@ -19,8 +19,8 @@ from fuelline.schema.readings import Missing, Signal
 from fuelline.signals.recorded.fetching.stack_samples import (
     SampleKey,
     comes_before,
+    find_backward,
     find_loop_stage,
-    find_most_common,
     find_stacks,
     find_user_line,
     rank_lines,
@@ -124,7 +124,7 @@ def find_loop_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments
     """
     hits: Counter[SampleKey] = Counter()
     stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
-    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    backward = find_backward(stacks, timeline, trainer.pid)
     for frames, count in stacks:
         spot, stage = find_user_line(frames), find_loop_stage(frames, timeline.source_lines)
         if stage == "forward" and comes_before(frames, backward) is False:

@@ -81,7 +81,7 @@ def measure_input(
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
         blocked_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
@@ -99,10 +99,10 @@ def measure_input(
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
         cpu_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else _cpu_growth(timeline, trainer, segments, fetches),
         beside_growth=_UNSEEN_ALONE
-        if timeline.run.attached
+        if timeline.run.is_estimated
         else _beside_growth(timeline, segments, fetches),
     )
 

@@ -28,6 +28,7 @@ from fuelline.signals.recorded.fetching.stack_samples import (
     WAITING_FILE,
     SampleKey,
     comes_before,
+    find_backward,
     find_loop_stage,
     find_most_common,
     find_stacks,
@@ -121,7 +122,7 @@ def find_own_code(
         and not any(frame.place in asking for frame in frames)
     ]
     model = find_most_common(stacks, "forward", timeline.source_lines)
-    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    backward = find_backward(stacks, timeline, trainer.pid)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
     shares = _shares_while_sampled(timeline, trainer, segments)
     elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)

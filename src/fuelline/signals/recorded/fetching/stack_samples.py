@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
 
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
-_OURS = re.compile(r"/fuelline/record/hooks/")
-"""What stands in for a function written in C hides the line that called it."""
+OURS = re.compile(r"/fuelline/(api|fix|probe|record|schema)/")
+"""What of us runs inside a job; a user's project may be called the same. What stands in for a
+function written in C hides the line that called it."""
+LIBRARY = re.compile(rf"/(site|dist)-packages/|/lib(64)?/python3|^<|{OURS.pattern}")
 _TOOLKIT = re.compile(r"/(numpy|torch|tensorflow|keras|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
 _SYNC_NAME = re.compile(r"(^|\.)(synchronize|wait_for_device|block_until_ready)$")
@@ -97,7 +98,7 @@ def find_stacks(
 def parse_frames(names: Iterable[str]) -> list[Frame]:
     """The frames of one stack, outermost first, without our own at its end."""
     frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
-    while frames and _OURS.search(frames[-1].file):
+    while frames and OURS.search(frames[-1].file):
         frames.pop()
     return frames
 
@@ -106,7 +107,7 @@ def find_user_line(frames: list[Frame]) -> SampleKey | None:
     """The deepest line of user code."""
     for depth in range(len(frames) - 1, -1, -1):
         frame = frames[depth]
-        if not _LIBRARY.search(frame.file):
+        if not LIBRARY.search(frame.file):
             inner = [other for other in frames[depth + 1 :] if not _TOOLKIT.search(other.file)]
             return SampleKey(frame.place, frame.function, own=not inner, stage="")
     return None
@@ -137,6 +138,23 @@ def find_most_common(
     """The stack of a stage of the loop that was seen most often."""
     of_stage = [(n, frames) for frames, n in stacks if find_loop_stage(frames, sources) == stage]
     return max(of_stage, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def find_told(timeline: Timeline, pid: int) -> list[Frame] | None:
+    """The stack of a step that hooks have told, outermost frame first."""
+    told = (facts.step_frames for facts in timeline.processes if facts.pid == pid)
+    return next((parse_frames(frames) for frames in told if frames), None)
+
+
+def find_backward(
+    stacks: Iterable[tuple[list[Frame], int]], timeline: Timeline, pid: int
+) -> list[Frame] | None:
+    """The backward pass as it was mostly seen; where it is too short for that, as hooks told it."""
+    texts = timeline.source_lines
+    found, told = find_most_common(stacks, "backward", texts), find_told(timeline, pid)
+    if found is not None or told is None or find_loop_stage(told, texts) != "backward":
+        return found
+    return told
 
 
 def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
