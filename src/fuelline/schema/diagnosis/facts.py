@@ -129,6 +129,8 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """Of the stack samples of fetching: in lines that only move bytes, be it within a cache."""
     write_share: Signal = _NOT_MEASURED
     """Of fetching: blocked in write, fsync and the like. High where results are what is slow."""
+    is_estimated: bool = False
+    """Looked at from outside: no single fetch was seen, so not whether one waits for another."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):
