@@ -13,11 +13,14 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAMPLES, BATCH, WORK_S, STEP_S = 4000, 4, 0.02, 0.01
 TASKS = 60
@@ -170,5 +173,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "job":
         Path(os.environ["FUELLINE_BENCH_HASH"]).write_text(train())
     else:
-        measure = {"line": measure_line, "failure": measure_failure}[sys.argv[1]]
+        measure: Callable[..., dict[str, Any]] = (
+            measure_line if sys.argv[1] == "line" else measure_failure
+        )
         print(json.dumps(measure(**json.loads(sys.argv[2]))), flush=True)
