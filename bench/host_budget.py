@@ -2,9 +2,9 @@
 
 The host is emulated (bench.host_job): work sleeps while it holds one of so many cores. A grid of
 static numbers of workers, plain torch loaders, finds the best two splits of each situation; these
-run again in turns with --fix as it is, under the host's budget, and with governors that see only
-themselves. What counts is the rate of the last seconds of each part of a run, as a share of the
-best static split's.
+run again, at the same time as --fix under the host's budget and as governors that see only
+themselves, each on an emulated host of its own. What counts is the rate of the last seconds of each
+part of a run, as a share of the better static split's.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import json
 import statistics
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import results
 from bench.host_job import Mode, Situation
 
-STATIC_S, FIX_S, LAST_S = 10.0, 30.0, 5
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK_S, WHOLE_S, LAST_S = 10.0, 40.0, 10
 ROUNDS = 3
 BAR = 0.95
 LIGHT_BAR = 0.90
@@ -59,18 +62,38 @@ JOBS = Situation(4, ((0.1,), (0.01,)), 0.02, is_joint=False)
 
 
 def _run(situation: Situation, modes: list[Mode], seconds: float) -> list[list[list[float]]]:
+    """One after the other."""
+    return _start(situation, modes, seconds)()
+
+
+def _run_together(asked: list[tuple[Situation, Mode]], seconds: float) -> list[list[list[float]]]:
+    """At the same time, each on a host of its own: what else this machine does befalls all."""
+    endings = [_start(situation, [mode], seconds) for situation, mode in asked]
+    return [found for ending in endings for found in ending()]
+
+
+def _start(
+    situation: Situation, modes: list[Mode], seconds: float
+) -> Callable[[], list[list[list[float]]]]:
     given = json.dumps({"situation": situation, "modes": modes, "seconds": seconds})
     command = [sys.executable, "-W", "ignore", "-m", "bench.host_job", given]
-    out = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-    found: list[list[list[float]]] = json.loads(out)
-    return found
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+
+    def end() -> list[list[list[float]]]:
+        out, _ = child.communicate()
+        found: list[list[list[float]]] = json.loads(out)
+        return found
+
+    return end
 
 
-def _settle(situation: Situation, rates: list[list[float]], rank: int = 0) -> float:
+def _settle(
+    situation: Situation, rates: list[list[float]], rank: int = 0, last: int = LAST_S
+) -> float:
     """Rate at the end of each part of a run: as many steps of each."""
     parts = max(map(len, situation.work_s))
     length = len(rates) // parts
-    ends = [rates[length * (part + 1) - LAST_S : length * (part + 1)] for part in range(parts)]
+    ends = [rates[length * (part + 1) - last : length * (part + 1)] for part in range(parts)]
     return statistics.harmonic_mean(
         [max(1e-9, statistics.median(each[rank] for each in end)) for end in ends]
     )
@@ -81,39 +104,39 @@ def measure_host(host: Host) -> dict[str, Any]:
     situation = host.situation
     parts = max(map(len, situation.work_s))
     plain = [Mode("", each) for each in host.grid]
-    once = _run(situation, plain, STATIC_S * parts)
-    ranked = sorted(zip(plain, once, strict=True), key=lambda pair: -_settle(situation, pair[1]))
-    best = [mode for mode, _ in ranked[:2]]
+    once = _run(situation, plain, QUICK_S * parts)
+    rated = [_settle(situation, rates, last=4) for rates in once]
+    ranked = sorted(zip(rated, plain, strict=True), key=lambda pair: -pair[0])
     ones = (1,) * len(situation.work_s)
-    fixed = [Mode("shared", ones), Mode("separate", ones)]
-    found: dict[Mode, list[float]] = {}
-    for _ in range(ROUNDS):
-        for modes, seconds in ((best, STATIC_S), (fixed, FIX_S)):
-            turns = zip(modes, _run(situation, modes, seconds * parts), strict=True)
-            for mode, rates in turns:
-                found.setdefault(mode, []).append(_settle(situation, rates))
-    static = {mode: statistics.median(found[mode]) for mode in best}
-    bar_mode = max(static, key=static.__getitem__)
-    shared, separate = (statistics.median(found[mode]) for mode in fixed)
+    modes = [ranked[0][1], ranked[1][1], Mode("shared", ones), Mode("separate", ones)]
+    rounds = [
+        _run_together([(situation, mode) for mode in modes], WHOLE_S * parts) for _ in range(ROUNDS)
+    ]
+    settled = [[_settle(situation, rates) for rates in found] for found in rounds]
+    first, second, shared, separate = (
+        statistics.median(column) for column in zip(*settled, strict=True)
+    )
+    best = max(first, second)
     return {
         "name": host.name,
-        "best": static[bar_mode],
-        "best_split": bar_mode.workers,
+        "best": best,
+        "best_split": modes[0 if first >= second else 1].workers,
         "shared": shared,
         "separate": separate,
-        "share": shared / static[bar_mode],
-        "separate_share": separate / static[bar_mode],
+        "share": statistics.median(each[2] / max(each[:2]) for each in settled),
+        "separate_share": statistics.median(each[3] / max(each[:2]) for each in settled),
+        "shares": [each[2] / max(each[:2]) for each in settled],
     }
 
 
 def measure_jobs() -> dict[str, float]:
     """What the light one of two jobs keeps of its rate beside the heavy one."""
     alone = JOBS._replace(work_s=JOBS.work_s[1:])
-    kept: list[float] = []
+    asked = [(alone, Mode("shared", (1,))), (JOBS, Mode("shared", (8, 1)))]
+    kept = []
     for _ in range(ROUNDS):
-        by_itself = _settle(alone, _run(alone, [Mode("shared", (1,))], FIX_S)[0])
-        beside = _run(JOBS, [Mode("shared", (8, 1))], FIX_S)[0]
-        kept.append(_settle(JOBS, beside, rank=1) / by_itself)
+        by_itself, beside = _run_together(asked, WHOLE_S)
+        kept.append(_settle(JOBS, beside, rank=1) / _settle(alone, by_itself))
     return {"kept": statistics.median(kept)}
 
 
@@ -126,18 +149,15 @@ def main() -> dict[str, Any]:
 
 
 def _section(hosts: list[dict[str, Any]], jobs: dict[str, float]) -> str:
-    rows = "\n".join(
-        f"| {each['name']} | {1e3 / each['best']:.1f} ({':'.join(map(str, each['best_split']))}) | "
-        f"{1e3 / each['shared']:.1f} | {1e3 / each['separate']:.1f} | "
-        f"{100 * each['share']:.0f} % | {100 * each['separate_share']:.0f} % |"
-        for each in hosts
-    )
+    rows = "\n".join(map(_row, hosts))
     return f"""## One budget for the ranks of a host
 
 `python -m bench host_budget`, {results.machine()}. An emulated host: work sleeps while it holds one
 of its cores, and the loader's clocks are those of these cores. Milliseconds a step, ranks wait for
-each other after each; settled, medians of {ROUNDS} runs in turns. Under --fix every rank starts
-with one worker. Best static: the best split of workers of a grid. Bar: {100 * BAR:.0f} % of that.
+each other after each. Settled: the last {LAST_S} s of {WHOLE_S:.0f} s of each part of a run, as
+medians of {ROUNDS} runs, in which all columns run at the same time. Under --fix every rank starts
+with one worker. Best static: the best split of workers of a grid.
+Bar: {100 * BAR:.0f} % of its rate.
 
 | ranks | best static | shared budget | each by itself | shared | by itself |
 | --- | --- | --- | --- | --- | --- |
@@ -146,6 +166,16 @@ with one worker. Best static: the best split of workers of a grid. Bar: {100 * B
 Two jobs that do not wait for each other on 4 such cores, one with 8 workers of its own that never
 have enough: the other, which needs half a core, keeps {100 * jobs["kept"]:.0f} % of its rate (bar:
 {100 * LIGHT_BAR:.0f} %)."""
+
+
+def _row(host: dict[str, Any]) -> str:
+    split = ":".join(map(str, host["best_split"]))
+    shares = ", ".join(f"{100 * each:.0f}" for each in host["shares"])
+    return (
+        f"| {host['name']} | {1e3 / host['best']:.1f} ({split}) | {1e3 / host['shared']:.1f} | "
+        f"{1e3 / host['separate']:.1f} | {100 * host['share']:.0f} % ({shares}) | "
+        f"{100 * host['separate_share']:.0f} % |"
+    )
 
 
 if __name__ == "__main__":

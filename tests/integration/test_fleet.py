@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,8 +72,37 @@ def test_a_store_that_does_not_answer_is_not_waited_for(tmp_path: Path, job: Pat
     words = ("run", "--quiet", "--store", "s3://bucket/x", "--store-wait", "100ms", job)
     ended = _fuelline(home, *words, **nowhere)
     assert ended.returncode == 3
-    assert "it did not answer in time" in ended.stderr
-    assert len(_find_pending(home)) == 2
+    assert "it was not there in time (--store-wait)" in ended.stderr
+    assert _find_pending(home)[0].name == "fleet-pending.json"
+
+
+def test_a_run_that_was_not_even_summed_up_goes_with_the_next(tmp_path: Path, job: Path) -> None:
+    home, store = tmp_path / "home", tmp_path / "store"
+    words = ("run", "--quiet", "--store", store)
+    _fuelline(home, *words, "--store-wait", "0s", job, SLURM_JOB_ID="4711")
+    assert _list_rows(store) == []
+    _fuelline(home, *words, job)
+    assert len(_list_rows(store)) == 2
+    assert _find_pending(home) == []
+    line = _fuelline(home, "fleet", store, "--epilog", SLURM_JOB_ID="4711").stdout
+    assert line.startswith("fuelline: quick, ")
+
+
+def test_a_bucket_that_takes_connections_and_says_nothing_is_not_waited_for(
+    tmp_path: Path, job: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nowhere = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "x",
+        }
+        words = ("run", "--quiet", "--store", "s3://bucket/x", "--store-wait", "3s", job)
+        began_s = time.monotonic()
+        ended = _fuelline(tmp_path / "home", *words, **nowhere)
+    assert ended.returncode == 3
+    assert time.monotonic() - began_s < 60  # the client's own patience is minutes
+    assert "it was not there in time (--store-wait)" in ended.stderr
 
 
 def test_a_run_that_was_recorded_before_can_be_added(tmp_path: Path, job: Path) -> None:

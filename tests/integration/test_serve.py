@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from tests.unit.report.pages import Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytest.importorskip("uvicorn", reason="`pip install 'fuelline[serve]'`")
 pytestmark = [pytest.mark.integration, pytest.mark.torch]
@@ -96,3 +98,28 @@ def test_a_job_that_goes_on_is_followed_until_its_end(home: Home) -> None:
     assert steps[-1] > steps[0]
     assert seen[-1]["state"] == "ended"
     assert last == ""
+
+
+def test_the_answer_over_many_runs_has_a_page(tmp_path: Path) -> None:
+    home, store = Home(tmp_path), tmp_path / "fleet"
+    assert (
+        home.command(
+            "run", "--quiet", "--store", str(store), "true", stdout=subprocess.DEVNULL
+        ).wait(120)
+        == 0
+    )
+    with served(home, "--store", str(store)) as address:
+        client = Client(address)
+        assert 'href="/fleet"' in client.ask("/")[2]
+        status, _, page = client.ask("/fleet?by=host")
+        assert (status, 'href="?by=user"' in page) == (200, True)
+        assert "By host" in page
+        assert client.ask("/fleet?by=nonsense")[0] == 200
+
+
+def test_without_a_store_there_is_no_page_of_many_runs(tmp_path: Path) -> None:
+    with served(Home(tmp_path)) as address:
+        client = Client(address)
+        assert "/fleet" not in client.ask("/")[2]
+        status, _, page = client.ask("/fleet")
+        assert (status, "fuelline serve --store STORE" in page) == (404, True)

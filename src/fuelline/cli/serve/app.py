@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from fuelline.cli.serve.guard import Guard
 from fuelline.cli.serve.live import LiveReaders
-from fuelline.cli.serve.making import PageMaker
+from fuelline.cli.serve.making import GROUPINGS, PageMaker
 from fuelline.cli.serve.scrape import Scraper
 from fuelline.cli.serve.screens import draw_live, draw_message, draw_runs, draw_tracks
 from fuelline.cli.serve.shelf import RunShelf
@@ -31,7 +31,8 @@ _MOST_SKIPPED = 10**6
 class RunServer:
     """The list, the pages, and the jobs that go on."""
 
-    def __init__(self, price: float | None) -> None:
+    def __init__(self, price: float | None, store: str = "") -> None:
+        self._store = store
         self._shelf = RunShelf()
         self._maker = PageMaker(price)
         self._live = LiveReaders()
@@ -48,6 +49,7 @@ class RunServer:
             Route("/api/runs", self.search),
             Route("/run/{run_id}", self.show_run),
             Route("/compare", self.compare),
+            Route("/fleet", self.show_fleet),
             Route("/live/{run_id}", self.show_live),
             Route("/live/{run_id}/events", self.follow),
         ]
@@ -70,7 +72,7 @@ class RunServer:
 
     async def list_runs(self, _: Request) -> Response:
         """The first page."""
-        return HTMLResponse(draw_runs())
+        return HTMLResponse(draw_runs(has_fleet=bool(self._store)))
 
     async def search(self, request: Request) -> Response:
         """Runs for the first page, as JSON."""
@@ -107,6 +109,17 @@ class RunServer:
         """Two runs side by side."""
         asked = request.query_params
         return await self._show("compare", [asked.get("before", ""), asked.get("after", "")])
+
+    async def show_fleet(self, request: Request) -> Response:
+        """All runs of the store together."""
+        if not self._store:
+            words = "Start `fuelline serve --store STORE`, or name a store in the configuration."
+            return HTMLResponse(draw_message("There is no store of many runs", words), 404)
+        by = request.query_params.get("by", GROUPINGS[0])
+        made = await self._maker.make_fleet(self._store, by if by in GROUPINGS else GROUPINGS[0])
+        if isinstance(made, str):
+            return HTMLResponse(draw_message("There is no page", made), 422)
+        return HTMLResponse(made)
 
     async def _show(self, command: str, run_ids: list[str], file: str = "") -> Response:
         paths = [self._shelf.find(run_id) for run_id in run_ids]

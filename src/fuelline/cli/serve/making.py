@@ -11,6 +11,7 @@ import hashlib
 import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ _ENDINGS = {"export": ".json.gz"}
 _BRAND = b'class="brand" href="#main"><b>fuelline</b></a>'
 _TRACKS = b'<a href="?as=tracks">Open in Perfetto</a>'
 _HOME = b'class="brand" href="/"><b>fuelline</b></a>'
+GROUPINGS = ("cause", "user", "job", "host", "chip")
+_GROUPED = "".join(f'<a href="?by={each}">By {each}</a>' for each in GROUPINGS).encode()
+FLEET_S = 60.0
+"""A page of a store is shown for that long: nothing tells us when a run was added to a bucket."""
 _SLIDERS = b'<div class="sliders"'
 _TURNED = {
     **dict.fromkeys(("workers", "prefetch", "batch-size"), r"\d{1,7}"),
@@ -49,6 +54,7 @@ class PageMaker:
         self._price = price
         self._folder = tempfile.TemporaryDirectory(prefix="fuelline-serve-")
         self._kept: dict[str, bytes] = {}
+        self._fleets: dict[str, tuple[float, bytes]] = {}
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     def close(self) -> None:
@@ -60,7 +66,7 @@ class PageMaker:
         key = hashlib.sha256(repr((command, [_state(run) for run in runs])).encode()).hexdigest()
         async with self._room:
             if key not in self._kept:
-                made = await self._run(key, command, runs)
+                made = await self._write(key, command, self._list_words(command, runs))
                 if isinstance(made, str):
                     return made
                 self._kept[key] = _lead_home(made, command)
@@ -107,12 +113,30 @@ class PageMaker:
                 child.kill()
                 await child.wait()
 
-    async def _run(self, key: str, command: str, runs: Sequence[Path]) -> bytes | str:
-        path = Path(self._folder.name) / f"{key[:32]}{_ENDINGS.get(command, '.html')}"
-        option = "--perfetto" if command == "export" else "--html"
-        words = [command, *(str(run.absolute()) for run in runs), option, str(path)]
+    async def make_fleet(self, store: str, by: str) -> bytes | str:
+        """What `fleet STORE --by` writes."""
+        async with self._room:
+            made_s, made = self._fleets.get(by, (-FLEET_S, b""))
+            if time.monotonic() - made_s < FLEET_S:
+                return made
+            words = ["fleet", store, "--by", by]
+            if self._price is not None:
+                words += ["--price", str(self._price)]
+            written = await self._write(f"fleet-{by}", "fleet", words)
+            if isinstance(written, bytes):
+                written = written.replace(_BRAND, _HOME + _GROUPED, 1)
+                self._fleets[by] = time.monotonic(), written
+        return written
+
+    def _list_words(self, command: str, runs: Sequence[Path]) -> list[str]:
+        words = [command, *(str(run.absolute()) for run in runs)]
         if self._price is not None and command == "diagnose":
             words += ["--price", str(self._price)]
+        return words
+
+    async def _write(self, key: str, command: str, words: list[str]) -> bytes | str:
+        path = Path(self._folder.name) / f"{key[:32]}{_ENDINGS.get(command, '.html')}"
+        words = [*words, "--perfetto" if command == "export" else "--html", str(path)]
         child = await self._start(words, asyncio.subprocess.DEVNULL)
         _, said = await self._end(child)
         try:

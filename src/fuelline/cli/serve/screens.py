@@ -11,8 +11,9 @@ from fuelline.report.renderers.page.page import draw_shell
 _HERE = Path(__file__).parent
 
 
-def draw_runs() -> str:
+def draw_runs(*, has_fleet: bool = False) -> str:
     """The list of runs; a script asks for what it shows."""
+    fleet = [tag("p", tag("a", "Many runs: what waiting costs", href="/fleet"))] * has_fleet
     states = ("", "running", "ok", "failed", "unfinished", "imported")
     options = [tag("option", state or "all states", value=state) for state in states]
     search = tag(
@@ -31,6 +32,7 @@ def draw_runs() -> str:
         tag(
             "section",
             tag("h1", "Runs"),
+            *fleet,
             search,
             tag("div", table, class_="wide"),
             tag("p", id="count", aria_live="polite"),

@@ -71,7 +71,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         nargs="+",
         default=[],
         metavar="RUN",
-        help="first add these runs, by id, name or folder (default: none)",
+        help="first add these runs, by id, name or folder; with --epilog as runs of the present "
+        "batch job (default: none)",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
@@ -123,8 +124,9 @@ def act(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> None:
     from fuelline.fleet.sending import add_row  # noqa: PLC0415 - loads polars
 
+    batch_id = os.environ.get(BATCH_VARIABLE, "") if options.epilog else ""
     for run_dir in map(find_run, options.add):
-        place = add_row(run_dir, options.store)
+        place = add_row(run_dir, options.store, batch_id)
         if not options.epilog:
             print(f"added {place}", file=sys.stderr if options.json else sys.stdout)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.record.run import add_price
 from fuelline.schema.errors import RefusedError
+from fuelline.store.config import check_store, read_config
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,6 +73,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="keep the token in FILE, made if there is none: the `credentials_file` of a scrape "
         "(default: a new token at every start)",
     )
+    parser.add_argument(
+        "--store",
+        metavar="STORE",
+        help="show the answer of `fuelline fleet STORE` as well (default: that of the "
+        "configuration file, `fleet`; else none)",
+    )
     add_price(parser)
     parser.set_defaults(act=act)
 
@@ -91,6 +98,8 @@ def act(options: argparse.Namespace) -> int:
             "Nothing was started. `pip install 'fuelline[serve]'` installs it; `fuelline diagnose "
             "--html report.html` needs no server."
         )
+    if options.store is not None:
+        check_store(options.store, "--store")
     token = _choose_token(options.token_file)
     with _bind(options.host, options.port) as bound:
         _serve(options, bound, token)
@@ -169,7 +178,8 @@ def _serve(options: argparse.Namespace, bound: _Bound, token: str) -> None:
     called = f"[{options.host}]" if ":" in options.host else options.host
     names = frozenset({called, "localhost", _LOOPBACK} if options.host == _LOOPBACK else {called})
     is_shown = not options.metrics_only
-    app = RunServer(options.price).build(token, names, options.port, pages=is_shown)
+    store = options.store or read_config().fleet or ""
+    app = RunServer(options.price, store).build(token, names, options.port, pages=is_shown)
     place = f"http://{called}:{options.port}"
     address = f"{place}/?token={token}" if is_shown else f"{place}/metrics"
     what = "Runs are shown" if is_shown else "Metrics are"

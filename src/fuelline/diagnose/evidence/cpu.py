@@ -104,6 +104,11 @@ def prepare_stage(facts: Facts) -> Stage:
     return "decode" if decode > transform else "transform"
 
 
+def name_preparing(facts: Facts) -> str:
+    """Which of the two it is; "prepare" where no stack sample has shown it."""
+    return prepare_stage(facts) if facts.fetch_lines else "prepare"
+
+
 def cpu_evidence(facts: Facts) -> list[Evidence]:
     """What every finding about preparing samples shows."""
     return [

@@ -49,6 +49,9 @@ IDLE_LOOKS = 6
 BESIDE = " beside the host's other ranks"
 TAKEN = 0.05
 """What a change may cost another rank beyond what it gains here: rates differ by that."""
+MORE = 0.2
+"""Share of its time that training waits more than when a change did not help: then it is another
+need. Stretches of one job differ by less."""
 CLAIMS = 3
 """Looks in a row at which another rank is short of cores, before workers are given back for it."""
 DEEPEST = 4
@@ -69,6 +72,8 @@ class Governor:
     _waits: list[float] = field(default_factory=list)
     _pause: int = 0
     _next_pause: int = FIRST_PAUSE
+    _refused_at: float = 0.0
+    """Share of its time that training waited when the last change did not help."""
     _failed: set[tuple[int, int]] = field(default_factory=set)
     _idle: int = 0
     _claims: int = 0
@@ -97,6 +102,9 @@ class Governor:
             return self._judge_gift(self._gift, look)
         self._rates = [*self._rates[-5:], look.rate]
         self._waits = [*self._waits[-5:], look.starved]
+        if self._pause and statistics.fmean(self._waits[-LOOKS:]) > self._refused_at + MORE:
+            self._pause = 0  # it waits for something else than when the change did not help
+            self._failed.clear()
         given = self._give_back(look)
         if given is not None or self._pause:
             self._pause = max(0, self._pause - 1)
@@ -158,6 +166,7 @@ class Governor:
 
     def _roll_back(self, trial: RunningTrial, why: str) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
+        self._refused_at = trial.waited
         active, window = trial.was
         if trial.change.active != active:  # after a longer queue another worker is tried at once
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause

@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuelline.signals.recorded.fetching.stack_samples import LIBRARY, OURS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.start_up import StartPart
     from fuelline.signals.recorded.fetching.stack_samples import Frame
 
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/")
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.py)?(?:/|$)")
 _STANDARD = re.compile(r"/lib(?:64)?/python3[^/]*/([^/]+?)(?:\.py)?(?:/|$)|^<frozen ([\w.]+)>")
 _IMPORTER = "<frozen importlib."
@@ -152,12 +153,12 @@ def name_stack(frames: Sequence[Frame], sources: Mapping[str, str]) -> Doing:
 
 def is_own(frame: Frame) -> bool:
     """Whether it is a line of the user's code."""
-    return _LIBRARY.search(frame.file) is None
+    return LIBRARY.search(frame.file) is None
 
 
 def name_package(file: str) -> str:
     """`torch` of /x/site-packages/torch/nn/init.py; a standard module; else the file's name."""
-    if "/fuelline/" in file:
+    if OURS.search(file):
         return "fuelline"
     found = _PACKAGE.search(file) or _STANDARD.search(file)
     if found is None:

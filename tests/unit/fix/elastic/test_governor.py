@@ -206,6 +206,15 @@ def test_workers_beyond_those_that_were_started_are_wanted_for_the_next_epoch() 
     assert f"{governor.wanted} would keep up" in governor.blocked_by
 
 
+def test_another_need_ends_the_pause_after_a_change_that_did_not_help() -> None:
+    governor, _ = grown(30.0)
+    assert hear_all(governor, *[look(starved=0.6)] * LOOKS) is None  # as it was
+    change = None
+    for _ in range(LOOKS):
+        change = change or governor.hear(look(20.0, starved=0.95))
+    assert change is not None
+
+
 def busy_host(active: int = 2, **changes: object) -> Observation:
     """One of several ranks, whose workers compute all the time."""
     return replace(look(cpu=1.0, active=active), **changes)  # type: ignore[arg-type]

@@ -234,6 +234,8 @@ def test_old_recordings_without_start_times_have_no_ledger() -> None:
             ),
             "process group",
         ),
+        # A project may be called as this one is.
+        (("<module> (/home/me/fuelline/train.py:3)", "build (/home/me/fuelline/net.py:5)"), "code"),
         # An optimizer imports the compiler; what that registers for itself compiles nothing.
         (
             (
@@ -251,6 +253,13 @@ def test_old_recordings_without_start_times_have_no_ledger() -> None:
 )
 def test_a_stack_is_named_by_its_innermost_telling_frame(stack: Stack, part: str) -> None:
     assert name_stack(parse_frames(stack), {}).part == part
+
+
+def test_who_does_it_is_the_users_function_in_a_project_of_our_name_too() -> None:
+    frames = parse_frames(
+        ("<module> (/home/me/fuelline/train.py:3)", "build (/home/me/fuelline/net.py:5)")
+    )
+    assert name_stack(frames, {})[1:] == ("build", "/home/me/fuelline/net.py:5")
 
 
 def test_a_compiled_call_is_known_by_the_text_of_its_line() -> None:

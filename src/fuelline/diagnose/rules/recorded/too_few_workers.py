@@ -16,6 +16,7 @@ from fuelline.diagnose.evidence.cpu import (
     cpu_evidence,
     more_workers,
     name_crew,
+    name_preparing,
     prepare_stage,
 )
 from fuelline.diagnose.evidence.decoding import decode_quicker
@@ -42,14 +43,14 @@ class TooFewWorkers:
         split = split_input(facts)
         if split is None or split.prepare < LISTED_SHARE or cores_are_short(facts) is not False:
             return None
-        stage = prepare_stage(facts)
         return found(
             self,
             facts,
             split.prepare,
-            stage=stage,
+            stage=prepare_stage(facts),
             sentence=f"{percent(split.prepare)} of training time is spent waiting for data: "
-            f"{name_crew(facts.loader)} cannot {stage} samples fast enough{_room(facts)}.",
+            f"{name_crew(facts.loader)} cannot {name_preparing(facts)} samples fast enough"
+            f"{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[more_workers(facts), *decode_quicker(facts)],
         )

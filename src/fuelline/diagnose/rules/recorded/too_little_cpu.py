@@ -13,7 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.cpu import THROTTLED, cores_are_short, cpu_evidence, prepare_stage
+from fuelline.diagnose.evidence.cpu import (
+    THROTTLED,
+    cores_are_short,
+    cpu_evidence,
+    name_preparing,
+    prepare_stage,
+)
 from fuelline.diagnose.evidence.decoding import decode_quicker
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
@@ -40,14 +46,13 @@ class TooLittleCpu:
         split = split_input(facts)
         if split is None or split.prepare < LISTED_SHARE or not cores_are_short(facts):
             return None
-        stage = prepare_stage(facts)
         return found(
             self,
             facts,
             split.prepare,
-            stage=stage,
+            stage=prepare_stage(facts),
             sentence=f"{percent(split.prepare)} of training time is spent waiting for data: there "
-            f"is no free core to {stage} samples on, because {_why(facts)}.",
+            f"is no free core to {name_preparing(facts)} samples on, because {_why(facts)}.",
             evidence=[
                 *fact(
                     lambda v: f"the CPU quota stops the job in {percent(v)} of scheduler periods",

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
 
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
-_LIBRARY = re.compile(
-    r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/(record/hooks|fix/datasets)/"
-)
-_OURS = re.compile(r"/fuelline/(record/hooks|fix/datasets)/")
-"""What stands in for a function written in C hides the line that called it."""
+OURS = re.compile(r"/fuelline/(api|fix|probe|record|schema)/")
+"""What of us runs inside a job; a user's project may be called the same. What stands in for a
+function written in C hides the line that called it."""
+LIBRARY = re.compile(rf"/(site|dist)-packages/|/lib(64)?/python3|^<|{OURS.pattern}")
 _TOOLKIT = re.compile(r"/(numpy|torch|tensorflow|keras|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
 _SYNC_NAME = re.compile(r"(^|\.)(synchronize|wait_for_device|block_until_ready)$")
@@ -99,7 +98,7 @@ def find_stacks(
 def parse_frames(names: Iterable[str]) -> list[Frame]:
     """The frames of one stack, outermost first, without our own at its end."""
     frames = [Frame(*found.groups()) for name in names if (found := _FRAME.match(name))]
-    while frames and _OURS.search(frames[-1].file):
+    while frames and OURS.search(frames[-1].file):
         frames.pop()
     return frames
 
@@ -108,7 +107,7 @@ def find_user_line(frames: list[Frame]) -> SampleKey | None:
     """The deepest line of user code."""
     for depth in range(len(frames) - 1, -1, -1):
         frame = frames[depth]
-        if not _LIBRARY.search(frame.file):
+        if not LIBRARY.search(frame.file):
             inner = [other for other in frames[depth + 1 :] if not _TOOLKIT.search(other.file)]
             return SampleKey(frame.place, frame.function, own=not inner, stage="")
     return None
