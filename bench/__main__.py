@@ -50,6 +50,7 @@ OWN_SECTION = (
     "host_budget",
     "trace_import",
     "import_ray",
+    "thousand_traces",
     "predict_gain",
     "elastic_equal",
     "fix_gain",

@@ -56,7 +56,7 @@ _CLASSES: Final = (
     (
         "copy",
         (
-            r"(store|append|reshape_and|concat_and|write|update|copy|set)_.*cache|set_kv_buffer|mem_?set"
+            r"(store|append|reshape_and|concat_and|write|update|copy|set)_.*cache|set_(\w+_)?kv_buffer|mem_?set"
             r"|cat_array|copy_(out|kernel|async)"
         ),
     ),
@@ -71,7 +71,7 @@ _CLASSES: Final = (
     (
         "elementwise",
         (
-            r"rotary|(^|_)rope(_|$)|act_and_mul|(silu|gelu)_and_mul|swi_?glu_(for|back)ward"
+            r"rotary|(^|_)rope(_|$)|act_and_mul|(silu|gelu)_(and_)?mul|swi_?glu_(for|back)ward"
             r"|elementwise|pointwise|philox|random"
         ),
     ),
@@ -100,7 +100,7 @@ _CLASSES: Final = (
         "gemm",
         (
             r"gemm|gemv|mat_?mul|mul_mat|nvjet|cijk_|xmma|hmma|wgmma|(^|_)(add|b|badd)?mm(_|$)|marlin"
-            r"|fused_moe|fmoe|trsm|(^|_)dot(_|$)|split_?k_?reduce|cutlass_?\d"
+            r"|fused_moe|fmoe|trsm|wv_?split|(^|_)dot(_|$)|split_?k_?reduce|cutlass_?\d"
         ),
     ),
     ("optimizer", r"multi_tensor|adam|(^|_)lamb_|(^|_)sgd|optimizer|(^|_)fused_?opt"),
