@@ -50,6 +50,7 @@ OWN_SECTION = (
     "host_budget",
     "trace_import",
     "thousand_traces",
+    "import_ray",
     "predict_gain",
     "elastic_equal",
     "fix_gain",
