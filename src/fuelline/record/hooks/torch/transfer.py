@@ -148,10 +148,10 @@ class Copy(Hook):
             return
         clock = self.guest.device_clock
         if clock is not None:
-            if not is_free:
-                clock.read()
             if was_on_host:
                 _mark_end(clock, result, is_free=is_free)
+            elif not is_free:
+                clock.read()
         if was_on_host:
             size_bytes, device, is_pinned = _describe(source, result)
             buffer = self.guest.spool.buffer
@@ -171,9 +171,11 @@ class Copy(Hook):
 def _mark_end(clock: Any, result: Any, *, is_free: bool) -> None:
     if not clock.has_device:
         clock.notice_copy(result)
-    clock.mark(_COPY_END)
     if is_free:
+        clock.mark(_COPY_END)
         clock.mark_beside(_BESIDE_END)
+    else:
+        clock.read_and_mark(_COPY_END)
 
 
 class Read(Hook):
