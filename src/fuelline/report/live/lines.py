@@ -117,7 +117,7 @@ def draw_foot(snapshot: Snapshot, paper: Canvas) -> list[Text]:
     """What the signs mean, and what could not be seen."""
     lines = []
     if snapshot.ranks:
-        lines.append(_legend(paper))
+        lines.append(_legend(snapshot.ranks, paper))
     if any(row.step_kind == "batch" for row in snapshot.ranks):
         lines.append(paper.line("No optimizer step was seen: batches are counted instead.", "dim"))
     if snapshot.blindspots:
@@ -263,13 +263,22 @@ def _bar(row: RankRow, width: int, paper: Canvas) -> Text:
     return bar
 
 
-def _legend(paper: Canvas) -> Text:
+def _legend(rows: list[RankRow], paper: Canvas) -> Text:
+    """All parts; where the line has no room for them, those that a bar shows."""
+    shown = [part for part in GLYPHS if any(row.frac(part) for row in rows)]
+    whole = _explain(list(GLYPHS), paper)
+    line = whole if len(whole) <= paper.width else _explain(shown, paper)
+    line.truncate(paper.width)
+    return line
+
+
+def _explain(parts: list[str], paper: Canvas) -> Text:
     line = Text()
-    for part, (sign, ascii_sign, colour) in GLYPHS.items():
+    for part in parts:
+        sign, ascii_sign, colour = GLYPHS[part]
         line.append(ascii_sign if paper.plain else sign, colour)
         line.append(f" {LEGEND.get(part, part)}  ", "dim")
     line.rstrip()
-    line.truncate(paper.width)
     return line
 
 
