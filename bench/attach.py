@@ -1,6 +1,6 @@
 """`fuelline attach` on jobs whose truth is known: cases of the zoo, met in mid-run.
 
-    python -m bench.attach cases [--tier T1] [--seconds 40] [NAME ...]
+    python -m bench.attach cases [--tier T1] [--seconds 40] [NAME ...]    named ones are added
     python -m bench.attach harm [--steps 6000]     attach, detach and kill in a loop, then compare
     python -m bench.attach cost [--seconds 60]     CPU of a look and of following
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import shutil
@@ -46,8 +47,10 @@ def run_cases(names: list[str], seconds: float, tier: str) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     plain = [case for case in CASES if not case.ranks and not case.device]
     chosen = [case for case in CASES if case.name in names] if names else plain
-    rows = []
+    kept = OUT / f"cases.{tier}.json"
+    rows = json.loads(kept.read_text()) if names and kept.exists() else []
     for case in chosen:
+        rows = [row for row in rows if row["case"] != case.name]
         missing = case.missing()
         if missing:
             print(f"{case.name:34} not planted: needs {missing}", flush=True)
@@ -70,6 +73,7 @@ def run_cases(names: list[str], seconds: float, tier: str) -> None:
         rows.append(
             {
                 "case": case.name,
+                "load": round(os.getloadavg()[0]),
                 "status": outcome["status"],
                 "truth": " or ".join("x".join(pair) for pair in case.truth),
                 "said": "x".join(outcome["said"]) if outcome["said"] else "cannot tell",
@@ -86,7 +90,7 @@ def run_cases(names: list[str], seconds: float, tier: str) -> None:
             f"wait {waited:.1%} true {account.wait_frac:.1%}",
             flush=True,
         )
-        (OUT / f"cases.{tier}.json").write_text(json.dumps(rows, indent=1))
+        kept.write_text(json.dumps(rows, indent=1))
     _write_cases(rows, seconds, tier)
 
 
@@ -102,7 +106,8 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
     lines = [
         f"### Attached in mid-run, {tier}, {seconds:.0f} s",
         "",
-        f"{machine()}; other work shared the cores.",
+        f"{machine()}; load: of the machine, where it was noted.",
+        "What is said of cores on a full machine is held against the truth of an empty one.",
         "",
         f"{right} of {len(rows)} cases right, {unsure} cannot tell, "
         f"{len(rows) - right - unsure} wrong, {alarms} false alarms on healthy ones. Waiting for "
@@ -111,12 +116,12 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
         if off
         else "",
         "",
-        "| case | said | truth | | wait | by its timer |",
-        "|---|---|---|---|---|---|",
+        "| case | said | truth | | wait | by its timer | load |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {row['case']} | {row['said']} | {row['truth']} | {row['status']} | {row['wait']:.1%} "
-        f"| {row['true_wait']:.1%} |"
+        f"| {row['true_wait']:.1%} | {row['load'] or '-'} |"
         for row in rows
     ]
     write_section(f"attach-{tier}", "\n".join(lines))
