@@ -149,9 +149,11 @@ $(JAX)/.installed: pyproject.toml requirements-test.txt requirements-jax.txt
 	$(JAX)/bin/pip install -q -e . -r requirements-test.txt -r requirements-jax.txt
 	touch $@
 
-$(ANY)/.installed: pyproject.toml requirements-test.txt requirements-any.txt
+# Two of these libraries bring PyPI's torchvision, which is built for CUDA and fails to load beside a torch for CPUs.
+$(ANY)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-any.txt
 	$(PYTHON) -m venv $(ANY)
-	$(ANY)/bin/pip install -q -e . -r requirements-test.txt -r requirements-any.txt
+	$(ANY)/bin/pip install -q -c constraints.txt -e . -r requirements-test.txt -r requirements-any.txt
+	$(ANY)/bin/pip uninstall -q -y torchvision
 	touch $@
 
 $(RAY)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-ray.txt

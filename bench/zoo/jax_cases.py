@@ -134,6 +134,14 @@ JAX_CASES = [
         truth=(("read", "latency"),),
     ),
     Case(
+        name="jax-recompile",
+        sentence="Every batch has another length, for which the step is compiled anew.",
+        job=JOB,
+        data="files",
+        args="--source generator --work none --batch 128 --step-ms 10 --recompile",
+        truth=(("pause", "code"),),
+    ),
+    Case(
         name="jax-healthy-generator",
         sentence="A generator that costs nothing.",
         job=JOB,

@@ -39,6 +39,7 @@ FROZEN = {
     "PA504": "collection-pause",
     "PA505": "epoch-restart",
     "PA506": "code-in-step",
+    "PA507": "compile-pause",
     "SY601": "straggler",
     "SY602": "rank-jitter",
     "SY603": "network-bandwidth",

@@ -142,6 +142,10 @@ def make_dataset(options: argparse.Namespace) -> Any:
         kinds = (tf.TensorSpec((SIDE, SIDE, 3), tf.float32), tf.TensorSpec((), tf.int32))
         dataset = tf.data.Dataset.from_generator(lambda: generate(paths), output_signature=kinds)
         return dataset.batch(options.batch).prefetch(tf.data.AUTOTUNE)
+    if options.fill:
+        dataset = tf.data.Dataset.from_tensor_slices(paths[: 2 * options.fill])
+        dataset = dataset.map(lambda path: (load(path), 1), num_parallel_calls=tf.data.AUTOTUNE)
+        return dataset.shuffle(options.fill, seed=1).batch(options.batch).prefetch(2)
     dataset = tf.data.Dataset.from_tensor_slices(paths).repeat().shuffle(256, seed=1)
     calls = 1 if options.serial else tf.data.AUTOTUNE
     function = FUNCTIONS[options.map]
@@ -176,6 +180,9 @@ def fit(model: keras.Model, dataset: tf.data.Dataset, options: argparse.Namespac
         if options.loop == "predict":
             inputs = dataset.map(lambda pictures, _: pictures)
             model.predict(inputs, steps=1_000_000, verbose=0, callbacks=[deadline])
+            return deadline
+        if options.fill:
+            model.fit(dataset, epochs=1_000_000, verbose=0, callbacks=callbacks)
             return deadline
         model.fit(dataset, steps_per_epoch=1_000_000, epochs=1, verbose=0, callbacks=callbacks)
     return deadline
@@ -219,6 +226,7 @@ def main() -> None:
     parser.add_argument("--serial", action="store_true")
     parser.add_argument("--no-prefetch", action="store_true")
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--fill", type=int, default=0, help="shuffle so many decoded samples")
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=10.0)
     parser.add_argument("--steps-per-execution", type=int, default=1)

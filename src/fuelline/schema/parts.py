@@ -21,6 +21,7 @@ StepPart = Literal[
     "loop",
     "validation",
     "checkpoint",
+    "compile",
     "garbage collection",
     "profiler",
     "unexplained",
@@ -34,7 +35,7 @@ forward, which stack samples tell apart. loop: the user's code between an optimi
 next batch. profiler: our own `--zoom`. unexplained: not even that."""
 STEP_PARTS: tuple[StepPart, ...] = get_args(StepPart)
 
-Pause = Literal["checkpoint", "validation", "loop", "garbage collection", "epoch start"]
+Pause = Literal["checkpoint", "validation", "compile", "loop", "garbage collection", "epoch start"]
 """Parts that can be made rarer."""
 PAUSES: tuple[Pause, ...] = get_args(Pause)
 

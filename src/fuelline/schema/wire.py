@@ -176,11 +176,13 @@ class PauseKind(IntEnum):
     VALIDATION = (
         1  # a framework's own call; a loop that evaluates batch by batch shows by its WAITs
     )
+    COMPILE = 2
 
 
 PART_OF_PAUSE: dict[PauseKind, StepPart] = {
     PauseKind.CHECKPOINT: "checkpoint",
     PauseKind.VALIDATION: "validation",
+    PauseKind.COMPILE: "compile",
 }
 """Where the time of a pause goes. What a newer hook writes and is not known here is no checkpoint:
 it stays unexplained."""

@@ -32,6 +32,7 @@ _RARE_PARTS: tuple[StepPart, ...] = (
     "epoch start",
     "checkpoint",
     "validation",
+    "compile",
     "garbage collection",
     "profiler",
 )

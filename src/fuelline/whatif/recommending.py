@@ -111,7 +111,9 @@ def _choose(fit: Fit) -> _Choice:
     pipe = fit.pipe
     most, _ = _most_workers(fit, pipe)
     now = _Choice(pipe.workers, pipe.persistent, pipe.prefetch)
-    ways = [pipe.persistent] if pipe.persistent or not _has_epochs(fit) else [False, True]
+    loader = fit.facts.loader
+    may_stay = _has_epochs(fit) and (loader is None or not loader.framework)
+    ways = [pipe.persistent] if pipe.persistent or not may_stay else [False, True]
     choices = [
         _Choice(workers, stays and workers > 0, pipe.prefetch)
         for workers in _ladder(max(most, pipe.workers))

@@ -45,3 +45,30 @@ def test_a_planted_wait_at_a_queue_is_measured(tmp_path: Path) -> None:
     assert source_of(job) == PYTHON_SOURCE
     median = float(job.events(Kind.WAIT)["dur_ns"].median() or 0)  # type: ignore[arg-type]
     assert 10e6 < median < 60e6
+
+
+SHAPES = """
+import json
+import jax
+import jax.numpy as jnp
+
+@jax.jit
+def step(weights, rows):
+    return weights - 0.1 * jax.grad(lambda w: ((rows @ w) ** 2).mean())(weights)
+
+weights = jnp.ones((64, 8))
+for number in range(12):
+    weights = step(weights, jnp.ones((number + 1, 64)))
+weights.block_until_ready()
+print(json.dumps({"sum": float(weights.sum())}))
+"""
+
+
+def test_compiling_anew_is_a_part_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "shapes.py"
+    script.write_text(SHAPES)
+    job = record(tmp_path, script)
+    assert job.faults() == 0
+    assert job.answer == run_plainly(script)
+    assert job.count(Kind.STEP) == 12
+    assert job.count_tiles(Kind.PAUSE, "compile") >= 10

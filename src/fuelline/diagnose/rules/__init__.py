@@ -12,6 +12,7 @@ from fuelline.diagnose.rules.recorded.blocked_workers import BlockedWorkers
 from fuelline.diagnose.rules.recorded.checkpoint_pause import CheckpointPause
 from fuelline.diagnose.rules.recorded.code_in_step import CodeInStep
 from fuelline.diagnose.rules.recorded.collection_pause import CollectionPause
+from fuelline.diagnose.rules.recorded.compile_pause import CompilePause
 from fuelline.diagnose.rules.recorded.degraded_link import DegradedLink
 from fuelline.diagnose.rules.recorded.epoch_restart import EpochRestart
 from fuelline.diagnose.rules.recorded.file_lock import FileLock
@@ -85,6 +86,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (CodeInStep(),),
     (LoopPause(),),
     (CollectionPause(),),
+    (CompilePause(),),
     (EpochRestart(),),
     (Straggler(), RankJitter()),
     (NetworkJitter(), NetworkBandwidth(), NetworkLatency()),

@@ -300,8 +300,8 @@ def _variation(events: Sequence[FixEvent]) -> str:
     begun = [event for event in events if event.event == "change"]
     if len(begun) < len(held):
         return (
-            f"{because}: {held[-1].active} workers would have come with the next epoch, and the "
-            "job ended first. --allow random changes them in mid-epoch."
+            f"{because}: more workers would have come with the next epoch, and the job ended "
+            "first. --allow random changes them in mid-epoch."
         )
     return (
         f"{because}: workers were changed between epochs only, and from then on the random numbers "

@@ -209,16 +209,18 @@ class Guest:
     def _tell_facts(self, facts: dict[str, Any]) -> None:
         self.append(_PROCESS, monotonic_ns(), 0, self.spool.text(json.dumps(facts)))
 
-    def tell_step_place(self) -> None:
+    def tell_step_place(self, below: str = "") -> None:
         """Write down the stack that ends in the loop's line of a step: others are compared with it.
 
-        Outermost frame first, named as py-spy does.
+        Outermost frame first, named as py-spy does. `below`: a folder whose frames, innermost,
+        are left out, as those of a call that compiles, which later calls do not have.
         """
         frames: list[str] = []
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - Python has no other way
         while frame is not None and len(frames) < MOST_FRAMES:
             code = frame.f_code
-            if not code.co_filename.startswith(_HOOKS):
+            is_below = bool(below) and not frames and code.co_filename.startswith(below)
+            if not is_below and not code.co_filename.startswith(_HOOKS):
                 name = getattr(code, "co_qualname", code.co_name)
                 frames.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
             frame = frame.f_back

@@ -28,6 +28,7 @@ WAITING_PARTS: tuple[Part, ...] = (
     "epoch start",
     "checkpoint",
     "validation",
+    "compile",
     "garbage collection",
     "own code",
     "loop",

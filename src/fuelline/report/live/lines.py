@@ -40,6 +40,7 @@ GLYPHS = {
     "epoch start": ("▓", "e", "magenta"),
     "checkpoint": ("▚", "c", "blue"),
     "validation": ("░", "v", "cyan"),
+    "compile": ("▞", "j", "bright_blue"),
     "loop": ("▒", "l", "yellow"),
     "collectives": ("+", "+", "bright_magenta"),
     "compute": ("·", ".", "green"),

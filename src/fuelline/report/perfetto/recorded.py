@@ -31,7 +31,11 @@ _NAMES = {
     Kind.SYNC: "synchronise",
 }
 """How events are called where it is not by their kind."""
-_PAUSE_NAMES = {PauseKind.CHECKPOINT: "save", PauseKind.VALIDATION: "validation"}
+_PAUSE_NAMES = {
+    PauseKind.CHECKPOINT: "save",
+    PauseKind.VALIDATION: "validation",
+    PauseKind.COMPILE: "compile",
+}
 _NOTES = (
     *(Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS),
     *(Kind.CREW, Kind.NODE, Kind.MARK),

@@ -131,7 +131,11 @@ def _why_unfed(hosts: Sequence[HostView], trainer: Trainer) -> str:
 def _loaded(hosts: Sequence[HostView]) -> str:
     names = {facts.framework for host in hosts for facts in host.processes}
     if "tensorflow" in names:
-        return "TensorFlow was loaded, but no batch was taken in Python and Keras trained no model."
+        return (
+            "TensorFlow was loaded, but no batch was taken in Python and Keras trained no model. A "
+            "loop over a dataset inside a tf.function runs where no hook can look; with `for x, y "
+            "in dataset: step(x, y)` outside of it, and only the step a tf.function, it is seen."
+        )
     if names == {"jax"}:
         return "JAX was loaded, but no function that it compiled was called again and again."
     return "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped."

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PAUSES: tuple[StepPart, ...] = (
     "checkpoint",
     "validation",
+    "compile",
     "garbage collection",
     "epoch start",
     "profiler",

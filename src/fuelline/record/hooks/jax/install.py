@@ -19,7 +19,7 @@ __all__ = ["JaxHooks", "install"]
 
 Watch = Callable[[str, Callable[[], None]], None]
 """Runs an action once a module has been imported."""
-FILES = ("steps", "reads")
+FILES = ("steps", "reads", "compiling")
 
 
 def install(

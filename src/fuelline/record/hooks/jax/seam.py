@@ -17,6 +17,7 @@ __all__ = [
     "ARRAY",
     "CORE",
     "JAX",
+    "LISTEN",
     "PJIT",
     "POST_HOOK",
     "RUN",
@@ -28,6 +29,7 @@ __all__ = [
 API, ARRAY, CORE, STAGES = "jax._src.api", "jax._src.array", "jax._src.core", "jax._src.stages"
 PJIT, RUN = "jax._src.pjit", "_run_python_pjit"
 POST_HOOK = "_post_hook_state"
+LISTEN = "register_event_duration_secs_listener"
 _NEEDED = {
     "steps": (
         (API, f"{POST_HOOK}.set_global"),
@@ -37,7 +39,7 @@ _NEEDED = {
         (CORE, "Tracer"),
     ),
     "reads": ((ARRAY, "ArrayImpl.block_until_ready"), (ARRAY, "ArrayImpl._value")),
-    "compiling": (("jax.monitoring", "register_event_duration_secs_listener"),),
+    "compiling": (("jax.monitoring", LISTEN),),
 }
 """By the file of ours that needs them: what JAX calls after each call of a compiled function, where
 reading an array waits for the device, and what it tells about compiling."""

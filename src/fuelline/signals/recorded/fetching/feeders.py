@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import FED_BY_UNKNOWN, PYTHON_SOURCE, LoaderFacts
 from fuelline.signals.recorded.counters import thread_growth
 from fuelline.signals.recorded.fetching.fetches import (
@@ -45,6 +45,7 @@ from fuelline.signals.recorded.fetching.stack_samples import (
     find_most_common,
     find_stacks,
     find_told,
+    is_compiled,
     rank_lines,
 )
 from fuelline.signals.statistics import proportion
@@ -108,7 +109,7 @@ def find_feeders(
         return Feeders(trainer, loader)
     asked = _Asked.find(timeline, trainer, segments, is_recorded=is_recorded)
     if not is_recorded and asked.wait is None:
-        return Feeders(trainer, loader)
+        return Feeders(trainer, loader, asking=asked.places)
     wait = asked.wait
     if asked.is_own and isinstance(wait, Reading) and wait.value > _input_frac(segments):
         lines = rank_spots(asked.below, timeline.source_lines)
@@ -192,7 +193,9 @@ class _Asked:
         is_seen = between >= _FEW_SAMPLES or gap < _SHORT_GAP
         is_told = bool(usual or model) and total >= _FEW_SAMPLES and is_seen
         return _Asked(
-            wait=_as_share(gap, seen, max(1, between)) if is_told else None,
+            wait=_as_share(gap, seen, max(1, between))
+            if is_told
+            else _too_few(timeline, trainer, total),
             is_own=own >= _MOSTLY * seen,
             places=frozenset(
                 [
@@ -204,6 +207,13 @@ class _Asked:
             inside=[(_below_hook(frames), n) for frames, _, n in timed],
             is_made_inside=inside >= _FEW_SAMPLES and working >= _MOSTLY * inside,
         )
+
+
+def _too_few(timeline: Timeline, trainer: Trainer, total: int) -> Signal | None:
+    """Steps without frames of their own: nothing else could have shown the rest of the loop."""
+    if not is_compiled(timeline, trainer.pid):
+        return None
+    return Missing(reason=f"only {total} stack samples show what the loop does between its steps")
 
 
 def _find_reading(

@@ -33,6 +33,7 @@ from fuelline.signals.recorded.fetching.stack_samples import (
     find_most_common,
     find_stacks,
     find_user_line,
+    is_compiled,
     rank_lines,
 )
 from fuelline.signals.statistics import proportion
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 _KERAS = re.compile(r"/(keras|tensorflow)/")
-_NOT_OURS_TO_COUNT = ("loop", "validation", "garbage collection")
+_NOT_OURS_TO_COUNT = ("loop", "validation", "compile", "garbage collection")
 """Parts in which own code runs as well, and which the hooks' clock knows already."""
 _TENSORS = re.compile(
     r"\btorch\.|\bF\.|\bnn\.|@|\bloss|\.(mm|bmm|matmul|sum|mean|softmax|log_softmax|exp|log|pow|sqrt"
@@ -126,6 +127,9 @@ def find_own_code(
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
     shares = _shares_while_sampled(timeline, trainer, segments)
     elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)
+    if is_compiled(timeline, trainer.pid):
+        # Waiting for such a step shows as a line of the loop, with no frame below it.
+        elsewhere += shares.get("sync", 0.0)
     forward = shares.get("forward", 0.0)
     everywhere = proportion(sum(n for _, n in own), total, "stacks: own code")
     if not isinstance(everywhere, Reading) or (everywhere.low or 0.0) <= elsewhere or not forward:

@@ -140,6 +140,11 @@ def find_most_common(
     return max(of_stage, key=lambda pair: pair[0], default=(0, None))[1]
 
 
+def is_compiled(timeline: Timeline, pid: int) -> bool:
+    """Whether steps are calls of a compiled function, below which a stack has no frames."""
+    return any(facts.framework == "jax" for facts in timeline.processes if facts.pid == pid)
+
+
 def find_told(timeline: Timeline, pid: int) -> list[Frame] | None:
     """The stack of a step that hooks have told, outermost frame first."""
     told = (facts.step_frames for facts in timeline.processes if facts.pid == pid)
