@@ -107,7 +107,7 @@ class Ready(Dataset[Any]):
 
 def measure_line(size: int, address: str) -> dict[str, float]:
     """Only the remote worker has work, with a window of eight."""
-    count = max(40, min(3000, int(1.2e9 / size)))
+    count = max(40, min(3000, int(6e8 / size)))
     iterator, _, crew = _open(address, Ready(size, count), 1)
     iterator.fl_active = 0
     iterator.fl_resize(0, 8, 1)
