@@ -9,6 +9,7 @@ ANY := .venv-any
 WORK := .venv-work
 TOOLS := .venv-tools
 DIST := .venv-dist
+RAY := .venv-ray
 BIN := $(VENV)/bin
 
 QUICK := tests/unit tests/rules tests/golden tests/contract
@@ -19,7 +20,7 @@ PYTHONS ?= 3.10 3.12 3.13
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick test-tensorflow test-jax coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow zoo-work zoo-jax zoo-any bench dist clean
+.PHONY: demo test test-quick test-tensorflow test-jax test-ray coverage pythons frameworks browser tools check format docs zoo zoo-tensorflow zoo-work zoo-jax zoo-any bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -59,6 +60,10 @@ test-tensorflow: $(TENSORFLOW)/.installed
 
 test-jax: $(JAX)/.installed
 	$(JAX)/bin/pytest -q tests/integration/frameworks/test_jax.py
+
+# A head and nodes on this machine, in network namespaces where that is allowed.
+test-ray: $(RAY)/.installed
+	$(RAY)/bin/pytest -q tests/integration/frameworks/test_ray_workers.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -102,7 +107,7 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(JAX) $(ANY) $(WORK) $(BROWSER) $(TOOLS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(JAX) $(ANY) $(WORK) $(BROWSER) $(TOOLS) $(DIST) $(RAY) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
@@ -144,9 +149,16 @@ $(JAX)/.installed: pyproject.toml requirements-test.txt requirements-jax.txt
 	$(JAX)/bin/pip install -q -e . -r requirements-test.txt -r requirements-jax.txt
 	touch $@
 
-$(ANY)/.installed: pyproject.toml requirements-test.txt requirements-any.txt
+# Two of these libraries bring PyPI's torchvision, which is built for CUDA and fails to load beside a torch for CPUs.
+$(ANY)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-any.txt
 	$(PYTHON) -m venv $(ANY)
-	$(ANY)/bin/pip install -q -e . -r requirements-test.txt -r requirements-any.txt
+	$(ANY)/bin/pip install -q -c constraints.txt -e . -r requirements-test.txt -r requirements-any.txt
+	$(ANY)/bin/pip uninstall -q -y torchvision
+	touch $@
+
+$(RAY)/.installed: pyproject.toml constraints.txt requirements-test.txt requirements-ray.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/pip install -q -e . -r requirements-test.txt -r requirements-ray.txt
 	touch $@
 
 $(DIST)/.installed: requirements-dist.txt

@@ -49,6 +49,7 @@ OWN_SECTION = (
     "fleet_size",
     "host_budget",
     "trace_import",
+    "import_ray",
     "predict_gain",
     "elastic_equal",
     "fix_gain",

@@ -1,8 +1,8 @@
 """`fuelline attach` on jobs whose truth is known: cases of the zoo, met in mid-run.
 
     python -m bench.attach cases [--tier T1] [--seconds 40] [NAME ...]
-    python -m bench.attach harm [--cycles 200]     attach, detach and kill in a loop, then compare
-    python -m bench.attach cost [--seconds 60]     CPU of the look, and what it costs the job
+    python -m bench.attach harm [--steps 6000]     attach, detach and kill in a loop, then compare
+    python -m bench.attach cost [--seconds 60]     CPU of a look and of following
 
 `cases`: the job runs alone for some seconds, then it is attached to, then it ends by itself. The
 verdict is judged as the zoo judges one that was recorded from the start. The job's own timer around
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from bench.zoo.record import see_planted
 
 OUT = Path(__file__).parent / "out" / "attach"
 FUELLINE = (sys.executable, "-m", "fuelline")
+LEAST_S = 5.0
 BEFORE_S = 12.0
 """The job runs alone for so long: it loads, and its loader fills up."""
 _TORCH_JOB = Path(__file__).parent / "attach_job.py"
@@ -99,8 +104,6 @@ def _write_cases(rows: list[dict[str, Any]], seconds: float, tier: str) -> None:
         "",
         f"{machine()}; other work shared the cores.",
         "",
-        f"{machine()}; other work shared the cores.",
-        "",
         f"{right} of {len(rows)} cases right, {unsure} cannot tell, "
         f"{len(rows) - right - unsure} wrong, {alarms} false alarms on healthy ones. Waiting for "
         f"input against the job's own timer: median {statistics.median(off):.1%} off, largest "
@@ -137,18 +140,103 @@ def run_beside(words: list[str]) -> int:
     return job.wait() or looked.returncode
 
 
-def run_harm(cycles: int) -> None:
-    """Training with workers, attached to again and again and killed at random moments."""
-    alone = _train([])
+def run_harm(steps: int) -> None:
+    """Training with workers, alone and attached to: every second attacher is killed."""
+    draw = random.Random(steps)
+    (alone,) = _parameters([_start_job(steps)])
+    ends: Counter[str] = Counter()
+    job = _start_job(steps)
     with tempfile.TemporaryDirectory() as folder:
-        beside = _train([folder, str(cycles)])
-    print(f"alone {alone}\nattached {beside}")
+        while job.poll() is None:
+            run_dir = Path(folder) / str(sum(ends.values()))
+            look = subprocess.Popen(
+                [*FUELLINE, "attach", str(job.pid), "--seconds", "5", "--run-dir", str(run_dir),
+                 "--json"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            how = draw.choice((signal.SIGKILL, signal.SIGTERM))
+            try:
+                look.wait(draw.uniform(0.3, 5.0))
+                ends["itself"] += 1
+            except subprocess.TimeoutExpired:
+                look.send_signal(how)
+                look.wait()
+                ends[how.name] += 1
+            shutil.rmtree(run_dir, ignore_errors=True)
+    (attached,) = _parameters([job])
+    looks = sum(ends.values())
+    ways = ", ".join(f"{count} ended by {name}" for name, count in sorted(ends.items()))
+    same = "bit-identical to" if attached[1] == alone[1] else "DIFFERENT from"
+    lines = [
+        "### Attached to again and again: no harm",
+        "",
+        f"{machine()}; other work shared the cores.",
+        "",
+        (
+            f"A training of {steps:,} steps with two workers, attached to {looks} times ({ways}): "
+            f"exit code {attached[0]}, parameters {same} those of the same training alone. CPU of "
+            f"the trainer {attached[2]:.1f} s, alone {alone[2]:.1f} s."
+        ),
+    ]
+    write_section("attach-harm", "\n".join(lines))
+    print("\n".join(lines))
 
 
-def _train(beside: list[str]) -> dict[str, Any]:
-    command = [sys.executable, str(_TORCH_JOB), "400" if not beside else "0"]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    return {"exit": job.wait()}
+def _start_job(steps: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_TORCH_JOB), str(steps)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _parameters(jobs: list[subprocess.Popen[str]]) -> list[tuple[int, str, float]]:
+    """Exit code, hash and CPU seconds of each."""
+    found = []
+    for job in jobs:
+        output, _ = job.communicate()
+        digest, cpu_s = output.split()
+        found.append((job.returncode, digest, float(cpu_s)))
+    return found
+
+
+def run_cost(seconds: float) -> None:
+    """CPU of everything that a look starts, less that of starting it, against time."""
+    job = _start_job(1_000_000)
+    try:
+        time.sleep(BEFORE_S)
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            for length in (LEAST_S, LEAST_S + seconds):
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                began_s = time.monotonic()
+                subprocess.run(
+                    [*FUELLINE, "attach", str(job.pid), "--seconds", str(length), "--json",
+                     "--run-dir", f"{folder}/{length:.0f}"],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    check=True,
+                )  # fmt: skip
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu_s = sum(after[:2]) - sum(before[:2])
+                rows.append((length, cpu_s, time.monotonic() - began_s))
+    finally:
+        job.kill()
+        job.communicate()
+    (short, short_cpu, verdict_s), (long, long_cpu, _) = rows
+    each_s = (long_cpu - short_cpu) / (long - short)
+    lines = [
+        "### What a look costs",
+        "",
+        f"{machine()}; other work shared the cores.",
+        "",
+        (
+            f"A look of {long:.0f} s at a training with two workers took {long_cpu:.2f} s of CPU, "
+            f"start and diagnosis included: {long_cpu / long:.1%} of a core (bar 10 %). A look of "
+            f"{short:.0f} s took {short_cpu:.2f} s: {each_s:.2%} of a core a second more. "
+            f"From the command to the verdict of the short one {verdict_s:.1f} s (bar 20 s)."
+        ),
+    ]
+    write_section("attach-cost", "\n".join(lines))
+    print("\n".join(lines))
 
 
 def main() -> int:
@@ -161,7 +249,13 @@ def main() -> int:
     cases.add_argument("names", nargs="*")
     cases.add_argument("--seconds", type=float, default=40.0)
     cases.add_argument("--tier", default="T1", choices=("T0", "T1"))
+    commands.add_parser("harm").add_argument("--steps", type=int, default=6000)
+    commands.add_parser("cost").add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
+    if options.what == "harm":
+        run_harm(options.steps)
+    if options.what == "cost":
+        run_cost(options.seconds)
     if options.what == "cases":
         run_cases(options.names, options.seconds, options.tier)
     return 0

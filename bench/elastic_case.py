@@ -238,14 +238,14 @@ class Result:
 class Scripted(LoaderController):
     """Changes what the case says, instead of what a governor would."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, crew: Any = None) -> None:
         window = case.workers * case.prefetch
         limits = TurnLimits(
             base=case.workers, most=case.workers + case.spare, cores=64.0,
             base_window=window, most_window=window,
         )  # fmt: skip
         rules = LoaderRules(allow_random=False, is_varying=False, is_stream=False, spare=case.spare)
-        super().__init__(1, limits, rules, FixJournal("/nonexistent/journal"))
+        super().__init__(1, limits, rules, FixJournal("/nonexistent/journal"), crew=crew)
         self._case = case
         self.taken = 0
 
@@ -306,12 +306,12 @@ def _sampler(case: Case, rows: Rows) -> Any:
     return makers[case.sampler]()
 
 
-def iterate(case: Case, *, elastic: bool) -> Result:
+def iterate(case: Case, *, elastic: bool, controller: Scripted | None = None) -> Result:
     """Iterate as a training would: it draws random numbers itself between batches."""
     torch.manual_seed(case.seed)
     random.seed(case.seed)
     np.random.seed(case.seed)
-    result, controller = Result(), Scripted(case)
+    result, controller = Result(), controller or Scripted(case)
     with warnings.catch_warnings(), _refusing(case.refusals):
         warnings.simplefilter("ignore")  # torch finds many workers for this machine
         loader = make_loader(case)

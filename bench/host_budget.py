@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -156,8 +157,9 @@ def _section(hosts: list[dict[str, Any]], jobs: dict[str, float]) -> str:
 of its cores, and the loader's clocks are those of these cores. Milliseconds a step, ranks wait for
 each other after each. Settled: the last {LAST_S} s of {WHOLE_S:.0f} s of each part of a run, as
 medians of {ROUNDS} runs, in which all columns run at the same time. Under --fix every rank starts
-with one worker. Best static: the best split of workers of a grid.
-Bar: {100 * BAR:.0f} % of its rate.
+with one worker. Best static: the best split of workers of a grid. Bar: {100 * BAR:.0f} % of its
+rate. Load {os.getloadavg()[0]:.0f} at the end; where single runs (in brackets) differ by more than
+a tenth, the machine was too busy for a verdict.
 
 | ranks | best static | shared budget | each by itself | shared | by itself |
 | --- | --- | --- | --- | --- | --- |

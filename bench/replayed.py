@@ -1,7 +1,8 @@
 """Real GPU traces replayed as recordings: is the device's time found as the trace's ledger has it?
 
-`bench/replay` over every Kineto trace with a loader in FUELLINE_TRACES. The bars are for device
-idle, waiting for input and launch-bound; others' traces are not copied into this project.
+`bench/replay` over every Kineto trace with a loader or an optimizer in FUELLINE_TRACES. The bars
+are for device idle, waiting for input and launch-bound; others' traces are not copied into this
+project.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def section(told: list[dict[str, Any]], folder: Path) -> str:
         "## Real GPU traces, replayed as our hooks would have recorded them",
         "",
         f"`python -m bench replayed`, {results.machine()}. Percent of the device's time, true and",
-        f"found; the bar is {BAR_POINTS:.0f} points each.",
+        f"found; the bar is {BAR_POINTS:.0f} points each. A trace of fewer than three steps is",
+        "laid out twelve times, one after the other.",
         "",
         "| trace | steps | " + " | ".join(name.replace("_", " ") for name in JUDGED) + " |",
         "| --- | --- |" + " --- |" * len(JUDGED),

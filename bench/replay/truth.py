@@ -36,13 +36,14 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     copies: float | None = None
     """Copying between host and device while nothing computes, and waiting for that to begin."""
     launch_bound: float | None = None
-    """Idle because the host had launched nothing, for whatever other reason."""
+    """Idle because the host had launched nothing, for whatever other reason; also because it
+    loaded what it launches for the first time, which no event can tell apart."""
 
 
 FIGURES = Shares.__struct_fields__
 _PARTS: Mapping[str, tuple[LedgerPart, ...]] = {
     "input_wait": ("data wait",),
-    "launch_bound": ("launch-bound", "synchronisation", "allocation"),
+    "launch_bound": ("launch-bound", "synchronisation", "allocation", "start-up"),
 }
 
 

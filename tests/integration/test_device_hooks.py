@@ -107,3 +107,32 @@ def test_a_replayed_graph_is_a_step(tmp_path: Path) -> None:
     )
     steps = left.of(Kind.STEP)
     assert [step[3] for step in steps] == [StepKind.REPLAY] * 6
+
+
+def test_the_cpu_time_of_a_backward_pass_is_that_of_autograds_own_thread(tmp_path: Path) -> None:
+    loop = """
+    class Busy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass
+            return gradient
+
+    for number in range(30):
+        Busy.apply(model(torch.ones(2, 8).to("{device}"))).sum().backward()
+        optimizer.step()
+    installation.uninstall()
+    answer = None
+"""
+    _, left = run(tmp_path, loop)
+    measured = [record for record in left.of(Kind.BACKWARD) if record[4] > 0]
+    assert measured
+    for record in measured:
+        _, _, _, own_ns, engine_ns, *_ = record
+        assert engine_ns >= 20_000_000
+        assert own_ns < engine_ns / 2

@@ -165,7 +165,7 @@ def _signals(values: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         name: value
-        if isinstance(value, str) or name.endswith(("_text", "_name"))
+        if isinstance(value, str | bool) or name.endswith(("_text", "_name"))
         else Missing(reason=f"{name} was not measured")
         if value is None
         else Reading(value=value, unit=units[name], origin=name)

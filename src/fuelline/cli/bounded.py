@@ -3,9 +3,9 @@
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core), or twenty times once it has kept still, as that of `watch` does. How much it may take is the
-user's word alone: nothing on the disk allows more, as anybody could have put it there. What is read
-is read in pieces, so that long runs fit as well.
+core), twenty times once it has kept still, as that of `watch` does, and later four times. How much
+it may take is the user's word alone: nothing on the disk allows more, as anybody could have put it
+there. What is read is read in pieces, so that long runs fit as well.
 
 The kernel enforces a second limit on what one process asks for (RLIMIT_DATA): on a crowded machine
 the watchdog comes late, and a bomb gets 160 MB further in that time (bench/hostile.py). Whoever
@@ -48,6 +48,9 @@ _LOOK_SECONDS = 0.005
 _CALM_SECONDS = 0.05
 """Between looks at one that has kept still; meanwhile the kernel's limit bounds what it takes."""
 _CALM_LOOKS = 400
+_RARE_SECONDS = 0.25
+_RARE_LOOKS = _CALM_LOOKS + 600
+"""Of one that has kept still for half a minute more, as a reader that follows a job for hours."""
 _STILL_BYTES = 1 << 20
 _CHILDREN_EVERY = 20
 _PR_SET_PDEATHSIG = 1
@@ -150,6 +153,7 @@ class _Watchdog:
         waited = {signal.SIGCHLD, *_PASSED_ON}
         while True:
             rest_s = _LOOK_SECONDS if self._still < _CALM_LOOKS else _CALM_SECONDS
+            rest_s = rest_s if self._still < _RARE_LOOKS else _RARE_SECONDS
             found = signal.sigtimedwait(waited, rest_s)
             if found is not None and found.si_signo in _PASSED_ON and found.si_code != _SI_KERNEL:
                 os.kill(self._pid, found.si_signo)

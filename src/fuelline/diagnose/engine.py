@@ -243,14 +243,24 @@ def _no_verdict(reason: str) -> Verdict:
     )
 
 
+_TOLD_BY: dict[Limit, float] = {"cores": 1.0, "launch": 0.5}
+"""Limit of a finding to how much of the waiting for a host without a core it speaks for as well.
+
+A lack of cores holds the training process up, too. A host that launches too slowly even with a core
+does so all the more without one; but what the device waits for then is an estimate, so that a loss
+of less than half of the lack of cores is not named."""
+
+
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     if facts.steps.count < _FEW_STEPS:
         return _no_verdict(
             f"only {_count_steps(facts.steps.count)} after the first. Record at least "
             f"{_FEW_STEPS}; a minute of training is better."
         )
-    unknown = _unknown_share(facts, findings)
-    if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
+    crowded = value_of(facts.compute.crowded_share) or 0.0
+    unknown = _unknown_share(facts, findings) + crowded
+    known = _TOLD_BY.get(findings[0].limit, 0.0) * crowded if findings else 0.0
+    if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown - known):
         top = findings[0]
         if top.confidence == "low":
             return _no_verdict(f"{top.sentence} {_LOW_CONFIDENCE}")
@@ -288,6 +298,13 @@ def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
 
 
 def _why_unknown(facts: Facts, share: float) -> str:
+    crowded = value_of(facts.compute.crowded_share) or 0.0
+    if crowded > share / 2:
+        return (
+            f"{percent(crowded)} of the time the accelerator waits for the training process, which "
+            "is ready to run but has no core. Take other work off these cores, or give the job "
+            "more of them, and record again."
+        )
     exchange = facts.sync.exchange
     missing = {
         signal.reason

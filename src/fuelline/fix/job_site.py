@@ -3,7 +3,15 @@
 
 import os
 
-__all__ = ["FEED_VARIABLE", "PATHS_VARIABLE", "SITE_DIR", "TRIALS_VARIABLE", "put_on_path"]
+__all__ = [
+    "FEED_VARIABLE",
+    "PATHS_VARIABLE",
+    "PRICE_VARIABLE",
+    "RAY_VARIABLE",
+    "SITE_DIR",
+    "TRIALS_VARIABLE",
+    "put_on_path",
+]
 
 SITE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 """Goes on PYTHONPATH of a job that we change, behind the recorder's own folder."""
@@ -11,6 +19,10 @@ TRIALS_VARIABLE = "FUELLINE_TRIALS"
 """Environment variable with the file of a trial's plan; absent in every other run."""
 FEED_VARIABLE = "FUELLINE_FEED"
 """Environment variable with the file of a feed's plan; absent in every other run."""
+RAY_VARIABLE = "FUELLINE_RAY"
+"""Environment variable with the Ray cluster of workers on other hosts; absent without --ray."""
+PRICE_VARIABLE = "FUELLINE_CORE_PRICE"
+"""Environment variable with the price of a core-hour there, in USD; absent if none was given."""
 PATHS_VARIABLE = "FUELLINE_PATHS"
 """Environment variable with the plan of served paths as JSON; absent if none are served."""
 

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import stat
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +22,7 @@ from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
 from fuelline.ingest.shapes_beside import add_shapes, is_beside, pair
 from fuelline.ingest.trace_run import SourceWriter, WrittenPart, part_stem
-from fuelline.schema.errors import InputError
+from fuelline.schema.errors import FuellineError, InputError
 from fuelline.schema.files import make_draft_folder, make_folder
 from fuelline.schema.names import encodable
 from fuelline.schema.redaction import redact
@@ -29,12 +30,15 @@ from fuelline.schema.run.recording import MANIFEST_FILE, Manifest
 from fuelline.schema.run.trace import Quality, TraceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.sharedctypes import Synchronized
 
     from fuelline.ingest.importer import Imported
     from fuelline.schema.run.recording import RunFacts, TableFacts
     from fuelline.schema.run.trace import RankFacts
+
+    Spread = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
+    """Runs a function elsewhere with each of these arguments; results come as they are ready."""
 
 _PARALLEL_BYTES = 4 * 1024 * 1024
 """Less than this is imported sooner than a second process starts."""
@@ -115,6 +119,7 @@ def import_trace(
     advance: Callable[[int], None] = lambda _: None,
     splits: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    spread: Spread | None = None,
 ) -> list[Path]:
     """Make `run_dir` from these files, or raise and leave nothing behind.
 
@@ -126,7 +131,10 @@ def import_trace(
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
     try:
         traces = [path for path in sources if not is_beside(path)]
-        results = _read_all(traces, draft, partial=partial, jobs=jobs, advance=advance)
+        if spread is None:
+            results = _read_all(traces, draft, partial=partial, jobs=jobs, advance=advance)
+        else:
+            results = _read_spread(spread, traces, draft, partial=partial, advance=advance)
         results = _with_shapes(results, set(sources) - set(traces), draft, advance)
         times = [job for kind in _part(results, _name_format) for job in _split(kind)]
         groups = [job for group in times for job in _split_jobs(group)]
@@ -353,6 +361,44 @@ def _read_all(
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _read_spread(
+    spread: Spread,
+    sources: Sequence[Path],
+    draft: Path,
+    *,
+    partial: bool,
+    advance: Callable[[int], None],
+) -> list[_Read]:
+    """The same on other hosts, whose parts have to be here in the end."""
+    there = draft.resolve()
+    tasks = [(path.resolve(), number, there, partial) for number, path in enumerate(sources)]
+    found: dict[int, _Read] = {}
+    for number, read in spread(_read_elsewhere, tasks):
+        lost = [part for part in read.parts if not (draft / part.draft_name).exists()]
+        if lost:
+            raise InputError(
+                f"{sources[number]} was read on a host whose {there} is not the one here. Nothing "
+                "was imported. Choose a folder with -o that all hosts share."
+            )
+        found[number] = replace(read, path=sources[number])
+        advance(sources[number].stat().st_size)
+    return [found[number] for number in range(len(sources))]
+
+
+def _read_elsewhere(path: Path, number: int, draft: Path, partial: bool) -> _Read | FuellineError:  # noqa: FBT001 - as above
+    """An error is a result as well: what carries it here would add to its words."""
+    if not path.exists() or not draft.exists():
+        missing = path if not path.exists() else draft
+        return InputError(
+            f"{missing} is not there on {socket.gethostname()}, which was to read it. Nothing was "
+            "imported. Traces and the new run (-o) have to be in folders that all hosts share."
+        )
+    try:
+        return _read_one(path, number, draft, partial=partial, advance=lambda _: None)
+    except FuellineError as error:
+        return error
 
 
 def _watch(waiting: list, counter: Synchronized[int], advance: Callable[[int], None]) -> None:  # type: ignore[type-arg]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from fuelline.ingest.imports import Spread
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.picture import RunPicture
     from fuelline.signals.traced import Survey
@@ -68,6 +69,7 @@ def import_files(
     progress: Progress | None = None,
     splits: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    spread: Spread | None = None,
 ) -> list[Path]:
     """Make a run of profilers' files: all of it or, on any error, nothing.
 
@@ -94,6 +96,7 @@ def import_files(
         advance=watched.advance,
         splits=splits,
         tell=tell,
+        spread=spread,
     )
 
 

@@ -67,6 +67,20 @@ class Code(str):
     __slots__ = ()
 
 
+class Number(str):
+    """A number as it is read, in a table; `path` as of `Bar`, `value` as it stands there."""
+
+    __slots__ = ("path", "value")
+    path: str
+    value: float
+
+    def __new__(cls, words: str, value: float, path: str) -> Number:  # noqa: PYI034
+        """The words, and the number that they say."""
+        made = super().__new__(cls, words)
+        made.path, made.value = path, value
+        return made
+
+
 @dataclass(frozen=True)
 class Item:
     """A point with details below it."""

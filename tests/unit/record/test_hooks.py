@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import optimizer as optimizers
-from torch.utils.data import DataLoader, dataloader
+from torch.utils.data import DataLoader, IterableDataset, dataloader
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import pin_memory as pinning
 
@@ -89,6 +89,20 @@ def test_uninstall_restores_every_original(installation: Installation) -> None:
     assert gc.callbacks == collectors
     assert not optimizers._global_optimizer_pre_hooks
     assert not optimizers._global_optimizer_post_hooks
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(100))
+
+
+def test_hooks_go_in_the_midst_of_a_stream_which_has_no_length(hooked: Installation) -> None:
+    iterator = iter(DataLoader(Endless(), batch_size=4))
+    next(iterator)
+    assert any("fuelline" in name for name in vars(iterator))
+    hooked.uninstall()
+    assert not any("fuelline" in name for name in vars(iterator))
+    next(iterator)
 
 
 def test_uninstall_leaves_alone_what_others_have_wrapped_since(hooked: Installation) -> None:

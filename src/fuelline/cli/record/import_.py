@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
@@ -53,6 +54,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "(default: two)",
     )
     parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="read the files on a Ray cluster, `auto` or HOST:PORT, whose nodes all see them and "
+        "the new run's folder (default: processes of this host)",
+    )
+    parser.add_argument(
         "--no-diagnose",
         action="store_true",
         help="only import, for scripts (default: also show the diagnosis)",
@@ -84,7 +91,13 @@ def act(options: argparse.Namespace) -> int:
     name = options.trace[0].name.partition(".")[0]
     run_dir = options.output or new_run_dir(name)
     why: list[str] = []
-    with _Bar() as bar:
+    with contextlib.ExitStack() as stack:
+        spread = None
+        if options.ray is not None:
+            from fuelline.tools.on_ray import open_ray  # noqa: PLC0415 - few have a cluster
+
+            spread = stack.enter_context(open_ray(options.ray))
+        bar = stack.enter_context(_Bar())
         made = pipeline.import_files(
             options.trace,
             run_dir,
@@ -93,6 +106,7 @@ def act(options: argparse.Namespace) -> int:
             progress=bar,
             splits=True,
             tell=why.append,
+            spread=spread,
         )
     for each in made:
         note_run(each, name)

@@ -18,7 +18,7 @@ from fuelline.cli.quantities import parse_duration
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
-from fuelline.fix.job_site import put_on_path
+from fuelline.fix.job_site import PRICE_VARIABLE, RAY_VARIABLE, put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
@@ -109,6 +109,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="with --fix: `random` allows changing workers in mid-epoch although the dataset draws "
         "random numbers in them; `order` allows changing those of iterable datasets between "
         "epochs (default: neither)",
+    )
+    parser.add_argument(
+        "--ray",
+        type=_ray,
+        metavar="ADDRESS",
+        help="with --fix: where this host's cores cannot feed training, have batches prepared on "
+        "other nodes of this Ray cluster, `auto` for the one that runs here, HOST:PORT or "
+        "ray://HOST:PORT (default: on this host only)",
+    )
+    parser.add_argument(
+        "--core-price",
+        type=_price,
+        metavar="USD",
+        help="with --ray: price of one core-hour on those nodes in USD (default: no money is "
+        "shown for them)",
     )
     add_serving(parser)
     add_price(parser)
@@ -344,14 +359,28 @@ def _say_less(
 
 def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
     """What brings the elastic loader into the job; nothing without --fix."""
+    if options.core_price is not None and not options.ray:
+        raise UsageError(
+            f"--core-price {options.core_price:g} is what --ray costs, but --ray was not given. "
+            "Nothing was started. Try `fuelline run --fix --ray auto train.py`."
+        )
     if not options.fix:
+        if options.ray:
+            raise UsageError(
+                f"--ray {options.ray} says where --fix may have batches prepared, but --fix was "
+                f"not given. Nothing was started. Try `fuelline run --fix --ray {options.ray} "
+                "train.py`."
+            )
         if options.allow:
             raise UsageError(
                 f"--allow {options.allow[0]} says how far --fix may go, but --fix was not given. "
                 "Nothing was started. Try `fuelline run --fix --allow random train.py`."
             )
         return {}
-    return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **put_on_path()}
+    elsewhere = {RAY_VARIABLE: options.ray} if options.ray else {}
+    if options.core_price is not None:
+        elsewhere[PRICE_VARIABLE] = str(options.core_price)
+    return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **elsewhere, **put_on_path()}
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:
@@ -377,6 +406,12 @@ def _is_trusted(folder: Path) -> bool:
     """Ours; or nobody's on a server that calls all users that."""
     owner = folder.stat().st_uid
     return owner == os.geteuid() or (owner == _NOBODY and is_slow_here(str(folder)))
+
+
+def _ray(word: str) -> str:
+    if word != "auto" and not re.fullmatch(r"(ray://)?[A-Za-z0-9_.-]+:\d{1,5}", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not auto, HOST:PORT or ray://HOST:PORT")
+    return word
 
 
 def _wait(word: str) -> float:

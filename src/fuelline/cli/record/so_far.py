@@ -2,7 +2,7 @@
 
 It is the same as `fuelline diagnose` gives, made in a process of its own that steps back behind
 everything else (nice 19): the screen does not wait for it, and it costs the machine little, as the
-next one begins only after 20 times as long as the last one took.
+next one begins only after 20 times as long as the last one took; for `serve` later each time.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _LEAST_S = 15.0
 """Between the end of one diagnosis and the start of the next."""
 _REST = 20
 """Times as long as a diagnosis took nothing is done: 5 % of a core at most."""
+_LONGEST_REST = 200
+"""Where it grows: 0.5 %."""
 _LONGEST_S = 120.0
 """For one that is waited for."""
 
@@ -36,13 +38,15 @@ _LONGEST_S = 120.0
 class VerdictSoFar:
     """Asks again and again, in the background."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, growing: int = 1) -> None:
+        """`growing`: times as long as the last rest each next one is, for who looks for hours."""
         self._told: dict[str, Any] = {}
         """The last answer, as fields of a `Snapshot`; empty until there is one."""
         self._run_dir = run_dir
         self._child: subprocess.Popen[bytes] | None = None
         self._since_s = 0.0
         self._due_s = 0.0
+        self._growing, self._rest = growing, _REST
 
     def __enter__(self) -> VerdictSoFar:  # noqa: PYI034 - Self came with 3.11
         return self
@@ -62,7 +66,8 @@ class VerdictSoFar:
             self._run_dir, self._told, self._due_s = run_dir, {}, 0.0
         if self._child is not None and self._child.poll() is not None:
             self._take(self._child)
-            rest_s = max(_LEAST_S, _REST * (time.monotonic() - self._since_s))
+            rest_s = max(_LEAST_S, self._rest * (time.monotonic() - self._since_s))
+            self._rest = min(self._rest * self._growing, _LONGEST_REST)
             self._due_s = float("inf") if is_over else time.monotonic() + rest_s
         if self._child is None and time.monotonic() >= self._due_s:
             self._ask()

@@ -116,7 +116,7 @@ def _print_json(watch: RunWatch, options: argparse.Namespace) -> int:
     from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - as above
 
     wait = threading.Event().wait
-    with VerdictSoFar(watch.run_dir) as verdict:
+    with VerdictSoFar(watch.run_dir, growing=3) as verdict:
         while True:
             if options.once:
                 watch.look_at_all()

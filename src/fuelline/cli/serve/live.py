@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LiveKind = Literal["snapshot", "over"]
-INTERVAL_S = 2
+INTERVAL_S = 3
 """Between two looks."""
 _GONE = "the run's folder is gone: what is below was the last to be seen of it"
 _MOST_LINE_BYTES = 16 << 20

@@ -15,13 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from fuelline.record.launch import own_python
-from fuelline.report.renderers.page import add_script, list_answer
-from fuelline.schema.diagnosis.forecasts import ForecastReport
-from fuelline.schema.diagnosis.storages import STORAGE_NAMES
-from fuelline.schema.foreign import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +34,7 @@ FLEET_S = 60.0
 _SLIDERS = b'<div class="sliders"'
 _TURNED = {
     **dict.fromkeys(("workers", "prefetch", "batch-size"), r"\d{1,7}"),
-    "storage": "|".join(STORAGE_NAMES),
+    "storage": "nvme|warm",
     "cores": r"\d{1,4}(\.\d{1,3})?",
     "chip": r"\d{1,3}(\.\d{1,3})?x",
 }
@@ -80,6 +74,13 @@ class PageMaker:
             name in _TURNED and re.fullmatch(_TURNED[name], value) for name, value in turned.items()
         ):
             return None
+        # Not for the readers, which are this module too: two megabytes each.
+        import msgspec  # noqa: PLC0415
+
+        from fuelline.report.renderers.page import list_answer  # noqa: PLC0415
+        from fuelline.schema.diagnosis.forecasts import ForecastReport  # noqa: PLC0415
+        from fuelline.schema.foreign import decode_json  # noqa: PLC0415
+
         words = ["whatif", str(run.absolute()), "--json"]
         for name, value in turned.items():
             words += [f"--{name}", value]
@@ -157,6 +158,8 @@ def _lead_home(made: bytes, command: str) -> bytes:
     made = made.replace(_BRAND, _HOME + (_TRACKS if command == "diagnose" else b""), 1)
     if _SLIDERS not in made:
         return made
+    from fuelline.report.renderers.page import add_script  # noqa: PLC0415 - as in `ask`
+
     return add_script(made, (Path(__file__).parent / "assets" / "whatif.js").read_text("utf-8"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import FETCH_SAMPLES, fact, line_fact
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Reading, value_of
 from fuelline.schema.units import amount, duration, percent
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ SERIAL = 0.5
 """Growth of a fetch's blocked time with fetches in progress, 0 to 1: from here on twice as many
 workers bring less than 1.41 times as much, and the wait is more of a queue than of a latency."""
 
+_MOSTLY = 0.5
+
 
 def is_serial(facts: Facts) -> bool:
     """Whether fetches were seen to wait for each other's turn; False where that is not known."""
@@ -24,6 +26,18 @@ def is_serial(facts: Facts) -> bool:
     if not isinstance(growth, Reading) or (workers or 0) < 2:
         return False
     return growth.value >= SERIAL and (growth.low is None or growth.low > 0)
+
+
+def may_take_turns(facts: Facts) -> bool:
+    """Whether fetches may wait for each other's turn, and nothing could show it.
+
+    A sleep takes as long however many sleep; a service may serve one at a time. Without single
+    fetches the two look the same, and what helps the one does nothing for the other.
+    """
+    workers = facts.loader.num_workers if facts.loader is not None else None
+    asleep, blocked = value_of(facts.input.sleep_share), value_of(facts.input.blocked_share)
+    is_asking = blocked is not None and (asleep or 0.0) < _MOSTLY * blocked
+    return facts.input.is_estimated and (workers or 0) >= 2 and is_asking
 
 
 def blocked_evidence(facts: Facts) -> list[Evidence]:

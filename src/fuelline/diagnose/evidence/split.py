@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fuelline.diagnose.evidence.blocked import may_take_turns
 from fuelline.diagnose.evidence.cpu import THROTTLED
 from fuelline.diagnose.rule import workers_now
 from fuelline.schema.readings import at_least, value_of
@@ -89,7 +90,7 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     metadata = 0.0 if write > read else metadata
     storage = queue + rest * (read + metadata)
     written = rest * write
-    blocked = rest * (value_of(signals.blocked_share) or 0.0)
+    blocked = 0.0 if may_take_turns(facts) else rest * (value_of(signals.blocked_share) or 0.0)
     prepare = rest * (cpu + queued + _at_memory_locks(facts))
     unknown = max(0.0, 1 - storage - blocked - prepare - written)
     collate = value_of(signals.collate_share) or 0.0

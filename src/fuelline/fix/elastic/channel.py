@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-__all__ = ["SocketChannel", "find_receiver"]
+__all__ = ["SocketChannel", "find_parts", "find_receiver"]
 
 FRAGMENT_BYTES = 32_768
 """A packet must be smaller than the socket's buffer, which is 208 kB unless the host says less."""
@@ -41,9 +41,11 @@ MOST_DESCRIPTORS = 250
 """In one packet; the kernel takes 253 (SCM_MAX_FD, unix(7))."""
 RETRY_S = 0.01
 _CONTROL_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
-_LAST, _MORE, _STORED = b"\0", b"\1", b"\2"
+_LAST, _MORE, _STORED, _PARTED = b"\0", b"\1", b"\2", b"\3"
 _PLACE = struct.Struct("<IQ?")
-"""Of a stored message: the segment's number, bytes, and whether its descriptor is the last one."""
+"""Of a stored message: the segment's number, bytes, and whether its descriptor is the last one.
+Of a message in parts there is one for each, itself included, and descriptors in their order."""
+MOST_PARTS = 128
 _LATER = {errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM}
 """No room now: for more descriptors of this user under way than the sender's own limit of open
 files (unix(7)), or in the kernel's memory. A send that may wait does not wait for these."""
@@ -82,7 +84,23 @@ class SocketChannel:
 
     def put(self, message: Any) -> None:
         """Send, as a queue does; no error if the other end is gone, as with a queue."""
-        packets = _pack(message, self.pool)
+        self._put_packets(_pack(message, self.pool))
+
+    def put_pickled(self, content: memoryview) -> None:
+        """Send a message that has no descriptors."""
+        self._put_packets(_cut(content, [], None))
+
+    def put_parts(self, segments: list[tuple[Any, int]]) -> None:
+        """Send a message that was pickled elsewhere, and its parts, all in segments of the pool."""
+        places, descriptors = bytearray(), []
+        for segment, size in segments:
+            places += _PLACE.pack(segment.number, size, segment.fd >= 0)
+            descriptors += [os.dup(segment.fd)] if segment.fd >= 0 else []
+            self.pool.send(segment)
+        self.pool.end_message(is_packed=True)
+        self._put_packets(deque([(_PARTED, bytes(places), descriptors)]))
+
+    def _put_packets(self, packets: deque[_Packet]) -> None:
         if self._backlog is None or not self._backlog.unsent:
             while packets and self._send(packets[0]):
                 _close(packets.popleft()[2])
@@ -111,29 +129,39 @@ class SocketChannel:
 
     def receive(self) -> Any:
         """A message; BlockingIOError if none is there as a whole, EOFError after the last."""
+        content = self.receive_pickled()
+        descriptors, self._descriptors = self._descriptors, []
+        return self._load(content, descriptors)
+
+    def receive_pickled(self) -> Any:
+        """Likewise, as it came; valid until the next one."""
         while not self._take_packet():
             pass
-        descriptors, self._descriptors = self._descriptors, []
         content = memoryview(self._buffer)[1 : self._size]
-        try:
-            if not self._parts:
-                return self._load(content, descriptors)
-            self._parts.append(bytes(content))
-            return self._load(b"".join(self._parts), descriptors)
-        finally:
-            self._parts = []
+        if not self._parts:
+            return content
+        parts, self._parts = self._parts, []
+        return b"".join([*parts, content])
 
     def _load(self, content: Any, descriptors: list[int]) -> Any:
         """The message; what it did not take of its descriptors is closed."""
-        _loading.descriptors, _loading.table = descriptors, self.table
+        _loading.descriptors, _loading.table, _loading.parts = descriptors, self.table, []
         try:
             if self._buffer[0] == _STORED[0]:
                 number, size, is_new = _PLACE.unpack(content)
                 content = self.table.open(number, descriptors.pop() if is_new else None, size)
+            elif self._buffer[0] == _PARTED[0]:
+                content, *_loading.parts = self._open_parts(content, descriptors)
             return ForkingPickler.loads(content)
         finally:
-            _loading.descriptors, _loading.table = [], None
+            _loading.descriptors, _loading.table, _loading.parts = [], None, []
             _close(fd for fd in descriptors if fd >= 0)
+
+    def _open_parts(self, content: Any, descriptors: list[int]) -> list[memoryview]:
+        opened = []
+        for number, size, is_new in _PLACE.iter_unpack(content):
+            opened.append(self.table.open(number, descriptors.pop(0) if is_new else None, size))
+        return opened
 
     def _take_packet(self) -> bool:
         """Whether it is the last one of its message."""
@@ -159,6 +187,13 @@ class SocketChannel:
             return True
         self._parts.append(bytes(memoryview(self._buffer)[1 : self._size]))
         return False
+
+    def hang_up(self) -> None:
+        """End it for the other side and for a thread that waits here; what was sent still comes."""
+        try:
+            self._end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended already
 
     def cancel_join_thread(self) -> None:
         """As a queue does; the thread never holds up the process."""
@@ -255,6 +290,12 @@ class _DescriptorSlot:
 def find_receiver() -> Any:
     """Where the segments of the message that is being loaded are found; pickle's functions ask."""
     return _loading.table
+
+
+def find_parts() -> list[memoryview]:
+    """What came beside the message that is being loaded."""
+    parts: list[memoryview] = _loading.parts
+    return parts
 
 
 def _pack(message: Any, pool: Any = None) -> deque[_Packet]:

@@ -23,14 +23,19 @@ from fuelline.fix.elastic.segments import SegmentTable
 __all__ = ["Context"]
 
 
+_SEEDS = ("base_seed", "num_workers", "persistent_workers", "shared_seed")
+
+
 class Context:
     """The context of one iterator."""
 
-    def __init__(self, original: Any, regular: int, spare: int) -> None:
+    def __init__(self, original: Any, regular: int, spare: int, remote: int = 0) -> None:
         self._original = original
         self._regular = regular
         self._spare = spare
-        self.slots = Slots(original, regular + spare)
+        self.slots = Slots(original, regular + spare, remote)
+        self.given: dict[str, Any] = {}
+        """What torch's loops are called with in this iterator, and in each worker alike."""
         self.results = ResultQueue()
         self.spares: list[tuple[Any, Any]] = []
         """Index queue and process of each spare worker that was started."""
@@ -96,11 +101,14 @@ class Context:
         self._far = own["index_queue"].connect()
         start = WorkerStart(own["init_fn"], self.slots, is_spare=is_spare)
         inbox = Inbox(self._far, self.slots, worker_id, start, self._parent)
+        self.given = {name: own.get(name) for name in _SEEDS}
         outbox = Outbox(self._far)
         inbox.bind(outbox)
         own |= {
             "index_queue": inbox, "data_queue": outbox, "init_fn": start, "worker_id": worker_id,
         }  # fmt: skip
+        if is_spare:  # only these are forked for certain, which copies nothing
+            inbox.given = dict(own)
         return self._original.Process(target=target, args=bound.args)
 
     def _let_go(self) -> None:

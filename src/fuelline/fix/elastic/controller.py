@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fuelline.fix.elastic.channel import make_room
 from fuelline.fix.elastic.gauge import TrainingStretch, UsageMeter, add_room
 from fuelline.fix.elastic.governor import LOOKS, STARVED, Governor
+from fuelline.fix.elastic.reach import MOST_REMOTE
+from fuelline.fix.messages import say
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.host import HostBudget
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         SettingChange,
         TurnLimits,
     )
+    from fuelline.fix.elastic.reach import OtherHosts
 
 __all__ = ["LoaderController", "LoaderHistory", "LoaderRules"]
 
@@ -73,10 +76,12 @@ class LoaderController:
         journal: FixJournal,
         past: LoaderHistory | None = None,
         *,
+        crew: OtherHosts | None = None,
         host: HostBudget | None = None,
     ) -> None:
         self._host = host
         self._past = past if past is not None else LoaderHistory()
+        self._crew = crew
         self._number = number
         self._rules = rules
         self._journal = journal
@@ -100,6 +105,8 @@ class LoaderController:
         self._settle_at = 0
         self._usual_ns = 0
         self._taken = 0
+        self._slowness = 1.0
+        """Of a fetch on another host, against one here while there was nobody else."""
         self._begun_ns = self._epoch_ns = 0
 
     @property
@@ -114,7 +121,13 @@ class LoaderController:
         if self._rules.is_stream or self._is_bound():
             return 0
         is_open = self._past.iterators <= 2 or self._past.was_starved
-        return max(0, self.governor.limits.most - self.regular) if is_open else 0
+        reserve = max(0, self.governor.limits.most - self.regular) if is_open else 0
+        return reserve + (self._crew is not None)  # who is sent on an errand works no more
+
+    @property
+    def most_remote(self) -> int:
+        """Workers on other hosts that may come to an iterator, those that are lost included."""
+        return MOST_REMOTE if self._crew is not None else 0
 
     @property
     def prefetch(self) -> int:
@@ -165,6 +178,9 @@ class LoaderController:
             self._tell_change(self._pending)
             self._pending = None
             self._clear()
+        if self._crew is not None and self.governor.remote:
+            self._crew.renew(iterator)
+            self._reopen(iterator)
 
     def end_epoch(self) -> None:
         """The iterator is done with."""
@@ -206,6 +222,44 @@ class LoaderController:
         self._pending = None
         self._settle(iterator)
 
+    def lose_remote(self, iterator: Any) -> None:
+        """A worker of another host is gone."""
+        if self._crew is None:
+            return
+        left = len(iterator._fl_remote)
+        how = self._crew.lose()
+        self.governor.lose_remote(left)
+        say(f"a worker on another host is lost ({how}); training goes on, {left} there are left")
+        self._journal.write("remote_lost", loader=self._number, how=how, left=left)
+        self._settle(iterator)
+
+    def end_errand(self, iterator: Any, result: Any) -> None:
+        """A parked worker is back."""
+        if self._crew is not None and self._crew.hear(iterator, result):
+            self._reopen(iterator)
+
+    def _reopen(self, iterator: Any) -> None:
+        """Workers on other hosts have what this iterator's workers have: as many as before."""
+        governor = self.governor
+        if self._crew is None or not governor.remote:
+            return
+        remote = min(governor.remote, self._crew.open(iterator, governor.remote))
+        if remote:
+            iterator.fl_resize(iterator.fl_active, governor.window, remote, self._slowness)
+            self._settle(iterator)
+
+    def _leave_remote(self, iterator: Any, why: str) -> None:
+        """Work goes on without other hosts."""
+        if self._crew is None:
+            return
+        self._crew.leave(why)
+        governor = self.governor
+        governor.figures, governor.is_remote_refused = None, True
+        if governor.remote:
+            governor.lose_remote(0)
+            iterator.fl_resize(governor.active, governor.window, 0)
+            self._settle(iterator)
+
     def _clear(self) -> None:
         self._stretch = TrainingStretch()
         self._gauge.clear()
@@ -219,18 +273,28 @@ class LoaderController:
         look = self._observe(iterator, batch)
         self._looks += 1
         self._clear()
-        self._note_variation()
+        self._note_variation(iterator)
         if self._looks % ROOM_LOOKS == 1:
             self._make_room()
         if look is None:
             return
         self._past.was_starved |= look.starved > STARVED
+        if self._crew is not None and not self.governor.remote:
+            self.governor.figures = self._crew.figures
+        figures = self.governor.figures
+        if figures is not None and not self.governor.remote:
+            self._slowness = figures.fetch_s * look.fetches / max(1e-9, look.busy_s)
         change = self.governor.hear(look)
+        if self._crew is not None:
+            self._crew.step(iterator, self.governor.count_missing(look))
         self._tell_trials()
         if change is not None:
             self._act(iterator, change)
         else:
             self._tell_block()
+        governor = self.governor
+        if governor.is_remote_refused and governor.figures is not None and not governor.remote:
+            self._leave_remote(iterator, governor.remote_refusal)
 
     def _tell_block(self) -> None:
         """What holds, not what a job at the brink shows now and then."""
@@ -252,7 +316,12 @@ class LoaderController:
                 self._limits.base_window,
             )
             return
-        iterator.fl_resize(change.active, change.window)
+        remote = change.remote
+        if remote and self._crew is not None:
+            remote = min(remote, self._crew.open(iterator, remote))
+        if remote is not None:
+            self.governor.remote = remote
+        iterator.fl_resize(change.active, change.window, self.governor.remote, self._slowness)
         self._tell_change(change)
         self._settle(iterator)
 
@@ -269,10 +338,13 @@ class LoaderController:
                 why=f"it was {raised[0]}, and open files came near it",
             )
 
-    def _note_variation(self) -> None:
+    def _note_variation(self, iterator: Any) -> None:
         if not self.is_varying and self._gauge.is_varying():
             self.is_varying = True
-            is_late = self.governor.active != self._limits.base
+            is_late = self.governor.active != self._limits.base or self.governor.remote > 0
+            self._leave_remote(
+                iterator, "its dataset draws random numbers, or keeps state, in each worker"
+            )
             self._journal.write("varies", loader=self._number, is_late=is_late)
 
     def _observe(self, iterator: Any, batch: Any) -> Observation | None:
@@ -297,7 +369,14 @@ class LoaderController:
             was=was,
             why=change.why,
             is_trial=change.is_trial,
+            remote=self.governor.remote,
+            was_remote=self._was_remote(change),
+            predicted=change.predicted,
         )
+
+    def _was_remote(self, change: SettingChange) -> int:
+        trial = self.governor.trial
+        return trial.was_remote if change.is_trial and trial else self.governor.remote
 
     def _tell_trials(self) -> None:
         for trial in self.governor.ended:
@@ -315,6 +394,11 @@ class LoaderController:
             after=trial.after,
             why=trial.change.why,
             verdict=trial.verdict,
+            remote=trial.was_remote if trial.change.remote is None else trial.change.remote,
+            was_remote=trial.was_remote,
+            waited=trial.waited,
+            waits=trial.waits,
+            predicted=trial.change.predicted,
         )
 
     def find_cores(self) -> float:
@@ -351,10 +435,13 @@ class LoaderController:
             self.governor.withdraw()
         self.governor.interrupt()
         self._tell_trials()
+        if self._crew is not None:
+            self._crew.close()
         self._journal.write(
             "end",
             loader=self._number,
             active=0 if self.is_withdrawn else self.governor.active,
             window=self.governor.window,
             batches=self._taken,
+            remote=self.governor.remote,
         )

@@ -23,6 +23,8 @@ class _ProcessRegistry:
     def __init__(self) -> None:
         self.folder = ""
         self.allowed = ""
+        self.crews: Any = None
+        """What gives a loader workers on other hosts; None without --ray."""
         self.registry: Any = None
         self.is_refused = False
 
@@ -33,7 +35,7 @@ class _ProcessRegistry:
                 if self.is_fit():
                     from fuelline.fix.elastic.registry import open_registry  # noqa: PLC0415 - torch is whole now
 
-                    self.registry = open_registry(self.folder, self.allowed)
+                    self.registry = open_registry(self.folder, self.allowed, self.crews)
             except Exception as misfit:  # noqa: BLE001 - the guard: the job's loader must work
                 self._refuse(f"{type(misfit).__name__}: {misfit}")
         return self.registry
@@ -53,9 +55,9 @@ class _ProcessRegistry:
 _FRONT = _ProcessRegistry()
 
 
-def install(run_dir: str, allowed: str) -> None:
-    """Serve the loaders of this process."""
-    _FRONT.folder, _FRONT.allowed = f"{run_dir}/fix", allowed
+def install(run_dir: str, allowed: str, crews: Any = None) -> None:
+    """Serve the loaders of this process; `crews` gives them workers on other hosts."""
+    _FRONT.folder, _FRONT.allowed, _FRONT.crews = f"{run_dir}/fix", allowed, crews
     owner = sys.modules["torch.utils.data.dataloader"].DataLoader
     if not hasattr(owner, "_get_iterator"):
         _FRONT.is_fit()

@@ -8,7 +8,8 @@ the trainer. The next attempt waits twice as long. Workers that stand idle are p
 trial.
 
 How many workers are needed, and how many cores have room for, is counted as everywhere
-(schema.worker_count). Nothing is predicted: the trial measures it.
+(schema.worker_count). Nothing is predicted: the trial measures it. Workers on other hosts cost
+somebody else's cores: they are tried when this host has no room left and a gain is predicted.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
+from fuelline.fix.elastic.reach import predict
 from fuelline.schema.student import compare_means
-from fuelline.schema.worker_count import QUEUED, count_affordable, count_needed
+from fuelline.schema.worker_count import (
+    HEADROOM,
+    MOST_WORKERS,
+    QUEUED,
+    count_affordable,
+    count_needed,
+)
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
+    from fuelline.fix.elastic.observation import Bound, Observation, TurnLimits, Verdict
+    from fuelline.fix.elastic.reach import RemoteFigures
 
 
 __all__ = ["Governor"]
@@ -46,6 +55,8 @@ GAIN = 0.02
 FIRST_PAUSE = 16
 """Looks until a change that did not help is tried again; doubled each time."""
 IDLE_LOOKS = 6
+LEAST_REACH = 0.05
+"""Gain that must be predicted for workers on other hosts: they cost somebody else's cores."""
 BESIDE = " beside the host's other ranks"
 TAKEN = 0.05
 """What a change may cost another rank beyond what it gains here: rates differ by that."""
@@ -87,6 +98,16 @@ class Governor:
     """What there is more or less of."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
+    bound: Bound = "none"
+    """The same, to decide by."""
+    remote: int = 0
+    """Workers on other hosts that are given work."""
+    figures: RemoteFigures | None = None
+    """Of those that are ready."""
+    is_remote_refused: bool = False
+    """Whether they did not help, or would not."""
+    remote_refusal: str = ""
+    """Why they would not."""
 
     @property
     def is_asking(self) -> bool:
@@ -106,15 +127,17 @@ class Governor:
             self._pause = 0  # it waits for something else than when the change did not help
             self._failed.clear()
         given = self._give_back(look)
-        if given is not None or self._pause:
+        if given is not None:
             self._pause = max(0, self._pause - 1)
             return given
-        if len(self._rates) < LOOKS:
-            return None
-        change = self._grow(look) if look.starved > STARVED else self._shrink(look)
-        if change is not None:
-            return self._begin(change, look)
-        return None
+        change = None
+        if self._pause:
+            self._pause -= 1
+        elif len(self._rates) >= LOOKS:
+            self.bound = "none"
+            change = self._grow(look) if look.starved > STARVED else self._shrink(look)
+        change = change or self._turn_elsewhere(look)  # what did not help here may help there
+        return None if change is None else self._begin(change, look)
 
     def lose(self, alive: int) -> None:
         """Workers died: no more than these are left, and what was measured is void."""
@@ -124,6 +147,54 @@ class Governor:
             self._close("cannot tell")
         self._gift = None
         self._forget()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether training waits, its workers are busy, and this host has room for no more."""
+        return self.bound in {"cores", "memory", "started"} and not self.is_remote_refused
+
+    def count_missing(self, look: Observation) -> int:
+        """Workers that would be needed for what those that are here do not bring."""
+        if not self.is_short or look.starved <= STARVED:
+            return 0
+        own_s = (look.seconds - look.wait_s) / look.batches
+        if own_s <= 0:
+            return MOST_WORKERS
+        return max(1, math.ceil(HEADROOM * look.service_s * (1 / own_s - look.rate)))
+
+    def lose_remote(self, alive: int) -> None:
+        """Workers of other hosts are gone: no more than these are left."""
+        if self.figures is not None:
+            self.figures = replace(self.figures, count=alive) if alive else None
+        self.remote = min(self.remote, alive)
+        if self.trial is not None:
+            self._close("cannot tell")
+        self._forget()
+
+    def _turn_elsewhere(self, look: Observation) -> SettingChange | None:
+        """Workers on other hosts, if they are predicted to bring more than counts."""
+        figures = self.figures
+        if figures is None or figures.count <= self.remote or not self.is_short:
+            return None
+        if look.starved <= STARVED or len(self._rates) < LOOKS:
+            return None
+        limits = (self._cores(look), min(self.limits.most_window, look.window_room))
+        rate = statistics.fmean(self._rates)
+        forecast = predict(look, figures, (rate, self.remote), limits)
+        gain = forecast.rate / rate
+        if gain < 1 + LEAST_REACH:
+            self.is_remote_refused = not self.remote
+            self.remote_refusal = f"they are predicted to bring {100 * (gain - 1):.0f} %"
+            return None
+        count = forecast.count
+        window = max(
+            self.window,
+            min(forecast.window, limits[1]),
+            self._window_for(self.active + count, look),
+        )
+        why = f"training waited {round(100 * look.starved)} % of the time, and {self.blocked_by}"
+        self.blocked_by = ""
+        return SettingChange(self.active, window, why, remote=count, predicted=gain)
 
     def _forget(self) -> None:
         self._rates, self._waits = [], []
@@ -143,8 +214,17 @@ class Governor:
         if change.is_trial:
             was, waited = (self.active, self.window), statistics.fmean(self._waits)
             before = self._rates[-2 * LOOKS :]
-            self.trial = RunningTrial(change, was, before, waited=waited, others=look.others)
+            self.trial = RunningTrial(
+                change,
+                was,
+                before,
+                waited=waited,
+                was_remote=self.remote,
+                others=look.others,
+            )
         self.active, self.window = change.active, change.window
+        if change.remote is not None:
+            self.remote = change.remote
         self._forget()
         return change
 
@@ -168,12 +248,14 @@ class Governor:
         self._failed.add((trial.change.active, trial.change.window))
         self._refused_at = trial.waited
         active, window = trial.was
+        was_remote = trial.was_remote
+        self.is_remote_refused |= was_remote != self.remote
         if trial.change.active != active:  # after a longer queue another worker is tried at once
             self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
-        self.active, self.window = active, window
+        self.active, self.window, self.remote = active, window, was_remote
         self._forget()
         self._close("rolled back")
-        return SettingChange(active, window, why, is_trial=False)
+        return SettingChange(active, window, why, is_trial=False, remote=was_remote)
 
     def _close(self, verdict: Verdict) -> None:
         if self.trial is not None:
@@ -200,14 +282,14 @@ class Governor:
         self.wanted = min(needed, affordable)
         target = min(self.wanted, self.limits.most)
         if target <= self.active:
-            self.blocked_by = self._name_bound(look) if busy >= BUSY else self._not_the_limit()
+            self._name_bound(look, busy)
             return None
         window = self._grown_window(target, look)
         if (target, window) in self._failed:
             target = self.active + 1  # the jump did not help; a step may
             window = self._grown_window(target, look)
         if (target, window) in self._failed:
-            self.blocked_by = self._not_the_limit()
+            self.blocked_by, self.bound = self._not_the_limit(), "other"
             return None
         self.blocked_by = ""
         return SettingChange(target, window, self._why_more(look, busy))
@@ -226,7 +308,7 @@ class Governor:
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
         fewer = math.ceil(self._cores(look))
-        self.blocked_by = self._no_core()
+        self.blocked_by, self.bound = self._no_core(), "cores"
         if (fewer, self.window) in self._failed:
             return None
         share = round(100 * (look.queued or 0.0))
@@ -249,13 +331,20 @@ class Governor:
         """What the host's other ranks leave; where nobody says, an equal share."""
         return self.limits.cores if look.cores is None else look.cores
 
-    def _name_bound(self, look: Observation) -> str:
-        if self.limits.most <= self.active:
+    def _name_bound(self, look: Observation, busy: float) -> None:
+        if busy < BUSY:
+            self.bound, self.blocked_by = "other", self._not_the_limit()
+        elif self.limits.most <= self.active:
             wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
-            return f"no more than {self.limits.most} {self.noun}s were started{wanted}"
-        if look.room <= self.active:
-            return f"memory has no room for another {self.noun}"
-        return f"{self._no_core()}{'' if look.cores is None else BESIDE}"
+            words = f"no more than {self.limits.most} {self.noun}s were started{wanted}"
+            is_free = self._affordable(look) > self.active
+            self.bound, self.blocked_by = "started" if is_free else "cores", words
+        elif look.room <= self.active:
+            self.bound = "memory"
+            self.blocked_by = f"memory has no room for another {self.noun}"
+        else:
+            self.bound = "cores"
+            self.blocked_by = f"{self._no_core()}{'' if look.cores is None else BESIDE}"
 
     def _not_the_limit(self) -> str:
         return f"the {self.noun}s are not the limit"
@@ -315,11 +404,17 @@ class Governor:
         """Park workers that stand idle, one at a time, never below what the job itself has."""
         self.blocked_by = ""
         per_worker = look.busy_s / (look.seconds * self.active)
-        is_idle = look.starved < FED and per_worker < IDLE and self.active > self.limits.base
+        has_more = self.active > self.limits.base or self.remote
+        is_idle = look.starved < FED and per_worker < IDLE and bool(has_more)
         self._idle = self._idle + 1 if is_idle else 0
         if self._idle < IDLE_LOOKS:
             return None
         self._idle = 0
+        if self.remote:
+            why = "workers stood idle"
+            return SettingChange(
+                self.active, self.window, why, is_trial=False, remote=self.remote - 1
+            )
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
         return SettingChange(active, window, f"{self.noun}s stood idle", is_trial=False)

@@ -22,7 +22,7 @@ from torch import multiprocessing
 
 from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.contexts import Context
-from fuelline.fix.elastic.mailboxes import DeadWorker, TaskReturned
+from fuelline.fix.elastic.mailboxes import DeadWorker, Errand, ErrandDone, TaskReturned
 from fuelline.fix.messages import say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def build(loader: Any, controller: LoaderController) -> Any:
     own = twin.__dict__
     own.update(vars(loader))
     original = loader.multiprocessing_context or multiprocessing
-    context = Context(original, controller.regular, controller.spare)
+    context = Context(original, controller.regular, controller.spare, controller.most_remote)
     own["num_workers"] = controller.regular
     own["prefetch_factor"] = controller.prefetch
     own["_DataLoader__multiprocessing_context"] = context
@@ -61,6 +61,12 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_controller = controller
         self._fl_dead: set[int] = set()
         self._fl_unfit: set[int] = set()
+        self._fl_remote: list[int] = []
+        """Workers on other hosts that live; numbered after all others."""
+        self._fl_since: dict[int, int] = {}
+        """Of each of them: how often this iterator had begun an epoch when it came."""
+        self._fl_used: set[int] = set()
+        """Workers that have run code of the job, or were given tasks at least."""
         self._fl_resets = 0
         self._fl_pid = os.getpid()
         self._fl_is_stream = twin._dataset_kind == _ITERABLE
@@ -96,10 +102,13 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._workers.append(worker)
         for worker_id, worker in enumerate(self._workers):
             context.results.watch(worker_id, worker.sentinel)
+        self._fl_local = len(self._workers)
 
     def _fl_start_epoch(self) -> None:
         controller = self._fl_controller
         self.fl_active = controller.start_with(self._fl_usable())
+        self.fl_remote = 0
+        self._fl_slowness = 1.0
         self._fl_window = controller.window
         self._fl_is_strict = True
         self._fl_round = itertools.cycle(self._fl_usable()[: self.fl_active])
@@ -107,14 +116,51 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_resets += 1
 
     def _fl_usable(self) -> list[int]:
-        """Workers that can be given work, the job's own first."""
+        """Workers of this host that can be given work, the job's own first."""
         gone = self._fl_dead | self._fl_unfit
-        return [number for number in range(len(self._workers)) if number not in gone]
+        return [number for number in range(self._fl_local) if number not in gone]
 
-    def fl_resize(self, active: int, window: int) -> None:
-        """Give work to this many workers from now on, and keep this many batches under way."""
-        self._fl_is_strict = self._fl_is_strict and active == self.fl_active
-        self.fl_active = active
+    def _fl_guess_end(self, worker_id: int) -> float:
+        """When it would be done with one more batch, in fetches of this host."""
+        load = self._fl_loads[worker_id]
+        return (load + 1) * self._fl_slowness if worker_id >= self._fl_local else load + 1
+
+    def _fl_working(self) -> list[int]:
+        """Workers that are given work."""
+        return self._fl_usable()[: self.fl_active] + self._fl_remote[: self.fl_remote]
+
+    def fl_add_remote(self, channel: Any, worker: Any) -> int:
+        """A worker on another host, at the other end of the channel; its number."""
+        worker_id = len(self._workers)
+        self._index_queues.append(channel)
+        self._workers.append(worker)
+        self._workers_status.append(True)
+        self._workers_num_tasks.append(0)
+        self._fl_loads.append(0)
+        self._fl_remote.append(worker_id)
+        self._fl_since[worker_id] = self._fl_resets
+        self._fl_context.results.add(worker_id, channel)
+        return worker_id
+
+    def fl_send_errand(self, errand: Errand) -> bool:
+        """Have a worker that has run nothing of the job do it; whether there is one."""
+        usable = self._fl_usable()[self.fl_active :]
+        reserve = [n for n in usable if n >= self._num_workers and n not in self._fl_used]
+        if not reserve:
+            return False
+        self._fl_unfit.add(reserve[-1])
+        self._index_queues[reserve[-1]].put(errand)
+        return True
+
+    def fl_resize(self, active: int, window: int, remote: int = 0, slowness: float = 1.0) -> None:
+        """Give work to this many workers from now on, and keep this many batches under way.
+
+        `slowness`: of a fetch on another host, against one on this host.
+        """
+        self._fl_slowness = slowness
+        is_same = (active, remote) == (self.fl_active, self.fl_remote)
+        self._fl_is_strict = self._fl_is_strict and is_same
+        self.fl_active, self.fl_remote = active, remote
         self._fl_window = window
         self._try_put_index()
 
@@ -139,6 +185,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._task_info[number] = (worker_id,)
         self._fl_sent[number] = index
         self._fl_loads[worker_id] += 1
+        self._fl_used.add(worker_id)
         self._workers_num_tasks[worker_id] += 1
         return True
 
@@ -147,7 +194,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         if self._fl_is_strict and self._in_order and not self._fl_is_stream:
             return int(next(self._fl_round))
         if not self._fl_is_strict:
-            return min(self._fl_usable()[: self.fl_active], key=self._fl_loads.__getitem__)
+            return min(self._fl_working(), key=self._fl_guess_end)
         working = [w for w in self._fl_usable()[: self.fl_active] if self._workers_status[w]]
         most = -(-self._fl_window // max(1, len(working)))
         for _ in range(self.fl_active if working else 0):
@@ -173,6 +220,9 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             elif type(number) is DeadWorker:
                 self._fl_on_worker_death(number.worker_id)
                 continue
+            elif type(number) is ErrandDone:
+                self._fl_controller.end_errand(self, number.result)
+                continue
             return number, batch
 
     def _next_data(self) -> Any:
@@ -188,6 +238,9 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def _fl_take_back(self, worker_id: int) -> None:
         """A spare worker could not be set up: the others do what it was given."""
+        if worker_id in self._fl_remote:
+            self._fl_lose_remote(worker_id)
+            return
         self._fl_unfit.add(worker_id)
         self._fl_controller.lose(self, "could not be set up")
         self._fl_move(worker_id)
@@ -197,6 +250,9 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         worker = self._workers[worker_id]
         if not self._workers_status[worker_id]:
             return  # its stream had ended, and so did it
+        if worker_id >= self._fl_local or worker_id in self._fl_unfit:
+            self._fl_lose_remote(worker_id)
+            return
         how = _find_end(worker)
         self._fl_dead.add(worker_id)
         others = self._fl_usable()
@@ -213,6 +269,26 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         )
         self._fl_controller.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)
+
+    def _fl_lose_remote(self, worker_id: int) -> None:
+        """A worker of another host is gone, or one that was to find out about them: no harm."""
+        if worker_id not in self._fl_dead:
+            self._fl_dead.add(worker_id)
+            self._workers_status[worker_id] = False
+            if self._fl_context.slots.epochs(worker_id) < self._fl_begun(worker_id):
+                self._fl_owed += 1  # it will not say any more that it begins again
+        if worker_id in self._fl_remote:
+            at = self._fl_remote.index(worker_id)
+            del self._fl_remote[at]
+            self.fl_remote -= at < self.fl_remote
+            self._fl_controller.lose_remote(self)
+        else:
+            self._fl_controller.end_errand(self, RuntimeError("the worker that packed it died"))
+        self._fl_move(worker_id)
+
+    def _fl_begun(self, worker_id: int) -> int:
+        """How often a worker was asked to begin again."""
+        return self._fl_resets - self._fl_since.get(worker_id, 1)
 
     def _fl_is_deadly(self, worker_id: int) -> bool:
         """Whether the batch that it was at has now killed a third worker: it would kill all."""

@@ -29,7 +29,17 @@ from fuelline.fix.elastic.segments import SegmentPool, allocate_collated_in
 if TYPE_CHECKING:
     from fuelline.fix.elastic.channel import SocketChannel
 
-__all__ = ["DeadWorker", "Inbox", "Outbox", "SharedFlag", "Slots", "TaskReturned", "WorkerStart"]
+__all__ = [
+    "DeadWorker",
+    "Errand",
+    "ErrandDone",
+    "Inbox",
+    "Outbox",
+    "SharedFlag",
+    "Slots",
+    "TaskReturned",
+    "WorkerStart",
+]
 
 PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
@@ -50,6 +60,20 @@ class TaskReturned(NamedTuple):
     worker_id: int
 
 
+class Errand(NamedTuple):
+    """In place of a task, for a parked worker: call this with what the worker was started with."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+
+
+class ErrandDone(NamedTuple):
+    """In place of a batch's number: what the errand's function gave, or the exception it raised."""
+
+    worker_id: int
+    result: Any
+
+
 class Usage(NamedTuple):
     """What a worker has done since it started."""
 
@@ -61,8 +85,9 @@ class Usage(NamedTuple):
 class Slots:
     """A few numbers a worker, in memory that all processes share; each has one writer."""
 
-    def __init__(self, context: Any, count: int) -> None:
-        self._words = context.RawArray("q", count * _FIELDS)
+    def __init__(self, context: Any, count: int, remote: int = 0) -> None:
+        self._words = context.RawArray("q", (count + remote) * _FIELDS)
+        self._local = count * _FIELDS
 
     def set_ready(self, worker_id: int) -> None:
         """The worker waits for indices."""
@@ -96,8 +121,8 @@ class Slots:
         return int(self._words[worker_id * _FIELDS + _EPOCH])
 
     def usage(self) -> Usage:
-        """Of all workers together."""
-        words = self._words[:]
+        """Of all workers of this host together."""
+        words = self._words[: self._local]
         return Usage(*(sum(words[field::_FIELDS]) for field in (_BUSY, _CPU, _COUNT)))
 
 
@@ -153,6 +178,8 @@ class Inbox:
         self._parent = parent
         self._outbox: Outbox | None = None
         self._is_fresh = True
+        self.given: dict[str, Any] = {}
+        """What torch's loop was called with, in a worker that may be sent on an errand."""
 
     def bind(self, outbox: Outbox) -> None:
         """Know the other half of this worker."""
@@ -164,10 +191,21 @@ class Inbox:
             self._settle_in()
         while True:
             message = self._receive(timeout)
+            if type(message) is Errand:
+                self._run(message)
+                continue
             if type(message) is not tuple or self._is_set_up(message):
                 if self._outbox is not None:
                     self._outbox.begin()
                 return message
+
+    def _run(self, errand: Errand) -> None:
+        """The worker gets no tasks from then on: its copy of the dataset is no longer fresh."""
+        try:
+            result = errand.function(self.given, *errand.arguments)
+        except Exception as failure:  # noqa: BLE001 - code of the job's own runs in it; told as it is
+            result = RuntimeError(f"{type(failure).__name__}: {failure}")
+        self._line.put((ErrandDone(self._worker_id, result), None))
 
     def _receive(self, timeout_s: float | None) -> Any:
         while self._line.wait(timeout_s):

@@ -6,11 +6,15 @@ Plain values: no clock, no torch. Shares are of the training's time, 0 to 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-__all__ = ["Observation", "RunningTrial", "SettingChange", "TurnLimits", "Verdict"]
+__all__ = ["Bound", "Observation", "RunningTrial", "SettingChange", "TurnLimits", "Verdict"]
 
 Verdict = str
 """kept, rolled back, cannot tell."""
+Bound = Literal["none", "cores", "memory", "started", "other"]
+"""Why there are no more workers here: no core, no memory, none in reserve; or more would not help.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,10 @@ class SettingChange:
     window: int
     why: str
     is_trial: bool = True
+    remote: int | None = None
+    """Workers on other hosts; None leaves them as they are."""
+    predicted: float | None = None
+    """Rate against the present one, where it was predicted."""
 
 
 @dataclass
@@ -99,5 +107,6 @@ class RunningTrial:
     """Share of the time before it that training waited."""
     waits: list[float] = field(default_factory=list)
     """The same after it, look by look."""
+    was_remote: int = 0
     others: tuple[tuple[str, float], ...] = ()
     """Rates of other ranks and jobs of the host before it."""

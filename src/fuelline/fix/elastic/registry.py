@@ -38,6 +38,10 @@ from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fuelline.fix.elastic.reach import OtherHosts
+
+    CrewMaker = Callable[[int, FixJournal], OtherHosts]
+    """From a loader's number and the journal."""
 
 __all__ = ["LoaderRegistry", "open_registry"]
 
@@ -51,9 +55,9 @@ _ITERABLE = seam.DatasetKind.Iterable
 _DATAPIPES = (seam.IterDataPipe, seam.MapDataPipe)
 
 
-def open_registry(folder: str, allowed: str) -> LoaderRegistry:
+def open_registry(folder: str, allowed: str, crews: CrewMaker | None = None) -> LoaderRegistry:
     """A registry for this process; `allowed` are the words of --allow, with commas."""
-    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")), open_host())
+    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")), open_host(), crews)
     atexit.register(registry.close)
     return registry
 
@@ -62,10 +66,15 @@ class LoaderRegistry:
     """Knows the loaders of this process, none of which it touches or keeps alive."""
 
     def __init__(
-        self, journal: FixJournal, allowed: frozenset[str], host: HostBudget | None = None
+        self,
+        journal: FixJournal,
+        allowed: frozenset[str],
+        host: HostBudget | None = None,
+        crews: CrewMaker | None = None,
     ) -> None:
         self._journal = journal
         self._host = host
+        self._crews = crews
         self._allowed = allowed
         self._controllers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
@@ -173,8 +182,12 @@ class LoaderRegistry:
             is_varying=rules.is_varying,
             is_allowed=rules.allow_random,
         )
+        may_leave = not (rules.is_stream or rules.is_varying) and limits.most > limits.base
+        crew = self._crews(number, self._journal) if self._crews and may_leave else None
         past = self._pasts.setdefault(kind, LoaderHistory())
-        controller = LoaderController(number, limits, rules, self._journal, past, host=self._host)
+        controller = LoaderController(
+            number, limits, rules, self._journal, past, host=self._host, crew=crew
+        )
         self._open = [*(each for each in self._open if not each.is_closed), controller]
         if not loader.num_workers:
             return InlineController(controller, loader)

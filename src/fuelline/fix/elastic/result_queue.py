@@ -90,7 +90,8 @@ class ResultQueue:
         """A worker has ended: what it had sent first, then the news."""
         self._poll.unregister(sentinel)
         worker_id = self._sentinels.pop(sentinel)
-        fd = next((fd for fd, entry in self._lines.items() if entry[0] == worker_id), None)
+        lines = list(self._lines.items())  # the trainer may add one while another thread pins
+        fd = next((fd for fd, entry in lines if entry[0] == worker_id), None)
         if fd is None:
             return
         while self._receive(fd):

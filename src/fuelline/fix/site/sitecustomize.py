@@ -78,7 +78,19 @@ def _stretch(run_dir: str, fix: str, watch: object) -> None:
     watch.load_package()  # type: ignore[attr-defined]
     from fuelline.fix.elastic import entry  # noqa: PLC0415 - exists only from here on
 
-    entry.install(run_dir, fix)
+    ray = os.environ.get("FUELLINE_RAY")
+    entry.install(run_dir, fix, _make_crews(ray) if ray else None)
+
+
+def _make_crews(ray: str) -> object:
+    """What gives a loader workers on other hosts; torch is whole when the first loader asks."""
+
+    def make(number: int, journal: object) -> object:
+        from fuelline.fix.remote.crew import RemoteCrew  # noqa: PLC0415 - as said
+
+        return RemoteCrew(ray, number, journal)  # type: ignore[arg-type]
+
+    return make
 
 
 def _widen_pools(run_dir: str, watch: object) -> None:

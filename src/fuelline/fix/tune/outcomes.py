@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
-from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes, RemoteUse
 from fuelline.schema.diagnosis.trials import (
     BUFFERED,
     TF_DATA,
@@ -18,7 +18,7 @@ from fuelline.schema.diagnosis.trials import (
     write_threads,
 )
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.units import count
+from fuelline.schema.units import count, duration, rate, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,9 @@ def adopt_measured(
     The model speaks of the job as it is now. Unless it knows of a better number, the script gets
     the number of workers that the job ended with, and the gain is the one that was measured.
     """
-    if effect is None:
-        return recommended
+    gained = [fix for each in fixes for fix in each.fixes if is_remote(fix)]
+    if effect is None or any(fix.outcome == "kept" for fix in gained):
+        return recommended  # what other hosts gained is nothing that a script could ask for
     before, after = effect.before, effect.after
     named = {setting.knob: setting.value for setting in recommended.settings} if recommended else {}
     kept = [fix for each in fixes for fix in each.fixes if fix.outcome == "kept"]
@@ -151,14 +152,16 @@ def _and_then(measured: Signal, predicted: Recommendation | None) -> Signal:
 
 def _summarise(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
     ends = [event.active for event in events if event.event == "end"]
+    fixes = [_fix(event) for event in _trials(events)]
     return LoaderFixes(
         loader=str(served.loader),
         pid=served.pid,
         workers=served.workers,
         workers_at_end=ends[-1] if ends else None,
         framework=served.framework,
-        fixes=[_fix(event) for event in _trials(events)],
+        fixes=fixes,
         notes=_notes(events),
+        remote=_find_remote(events, fixes),
     )
 
 
@@ -170,18 +173,24 @@ def _trials(events: Sequence[FixEvent]) -> list[FixEvent]:
 
 
 def _fix(event: FixEvent) -> Fix:
+    if event.remote != event.was_remote:
+        return _judge(event, [Setting(knob="remote_workers", value=event.remote)])
     was = event.was or (0, 0)
     settings = [Setting(knob="num_workers", value=event.active)] if event.active != was[0] else []
     if not settings or event.window > was[1]:
         depth = max(1, round(event.window / max(1, event.active)))
         if not was[0] or depth != round(was[1] / was[0]):
             settings.append(Setting(knob="prefetch_factor", value=depth))
+    return _judge(event, settings)
+
+
+def _judge(event: FixEvent, settings: list[Setting]) -> Fix:
     speedup = find_speedup(
         MeasuredSetting(tuple(event.before)), MeasuredSetting(tuple(event.after))
     )
     trial = Trial(
         settings=settings,
-        predicted=_TRIED,
+        predicted=_TRIED if event.predicted is None else _predicted(event.predicted),
         batches_per_s=event.after,
         speedup=speedup,
         verdict=judge(speedup),
@@ -189,6 +198,56 @@ def _fix(event: FixEvent) -> Fix:
     # A job may end before the governor has looked often enough, and leave a setting surely better.
     is_sure = event.verdict == "cannot tell" and trial.verdict == "faster"
     return Fix(why=event.why, trial=trial, outcome="kept" if is_sure else event.verdict)
+
+
+def _predicted(gain: float) -> Reading:
+    return Reading(value=gain, unit="x", origin="the pipeline model, with figures of those workers")
+
+
+def _find_remote(events: Sequence[FixEvent], fixes: Sequence[Fix]) -> RemoteUse | None:
+    """What other hosts did; None if no worker there was ready."""
+    ready = [event for event in events if event.event == "remote_ready"]
+    if not ready:
+        return None
+    end = next((event for event in events if event.event == "remote_end"), None)
+    kept = [fix.trial.speedup for fix in fixes if is_remote(fix) and fix.outcome == "kept"]
+    last = kept[-1] if kept else None
+    return RemoteUse(
+        workers=ready[0].remote,
+        hosts=ready[0].nodes,
+        batches=end.batches if end is not None else None,
+        held_seconds=end.seconds if end is not None else None,
+        usd_per_core_hour=end.core_price if end is not None else None,
+        speedup=last.value if isinstance(last, Reading) else None,
+    )
+
+
+def is_remote(fix: Fix) -> bool:
+    """Whether it is about workers on other hosts."""
+    return any(setting.knob == "remote_workers" for setting in fix.trial.settings)
+
+
+def _remote_notes(events: Sequence[FixEvent]) -> list[str]:
+    notes = []
+    for event in events:
+        if event.event == "remote_ready":
+            hosts = count(len(event.nodes), "other host")
+            notes.append(
+                f"{count(event.remote, 'worker')} on {hosts} made the same first batches as this "
+                f"host: one takes {duration(event.fetch_s)} there and has "
+                f"{size(event.batch_bytes)}, and the line carries {rate(event.bytes_per_s)}."
+            )
+            notes += [f"Not used: {each}." for each in event.problems]
+        elif event.event == "remote_left":
+            notes.append(f"Other hosts were left alone: {event.why}.")
+    lost = [event for event in events if event.event == "remote_lost"]
+    if lost:
+        ways = "; ".join(dict.fromkeys(event.how for event in lost))
+        notes.append(
+            f"{count(len(lost), 'worker')} on other hosts {'was' if len(lost) == 1 else 'were'} "
+            f"lost ({ways}); their batches were prepared again, and {lost[-1].left} went on."
+        )
+    return notes
 
 
 def _notes(events: Sequence[FixEvent]) -> list[str]:
@@ -204,6 +263,7 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
         notes.append(_variation(events))
     if events and events[0].workers and [e.batches for e in events if e.event == "end"] == [0]:
         notes.append("No batch was taken from it, so there was nothing to measure.")
+    notes += _remote_notes(events)
     blocked = [event.why for event in events if event.event == "blocked"]
     if blocked and blocked[-1]:
         notes.append(f"It still waits and was left as it is: {blocked[-1]}.")

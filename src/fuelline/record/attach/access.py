@@ -141,9 +141,12 @@ def _explain_memory(seen: Seen) -> tuple[str, str]:
 
 
 def owner_of(pid: int) -> int | None:
-    """Who owns the process's files in /proc: root's, if it is not dumpable."""
+    """Who owns the process's files in /proc: root, if it is not dumpable.
+
+    Its folder is its own user's all the same.
+    """
     try:
-        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - no Path for a glance
+        return os.stat(f"/proc/{pid}/stat").st_uid  # noqa: PTH116 - no Path for a glance
     except OSError:
         return None
 

@@ -9,6 +9,7 @@ seen. So sums, shares and rates are those that were seen; the length of one sing
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from fuelline.record.attach.counters import Look, Work, count_messages
@@ -65,13 +66,26 @@ def close_gaps(spans: list[PartSpan], start_ns: int) -> list[PartSpan]:
     return closed
 
 
-def with_epoch_starts(spans: list[PartSpan]) -> list[PartSpan]:
-    """The first wait of an epoch belongs to its start: workers begin with nothing prepared."""
+def with_epoch_starts(spans: list[PartSpan], most_ns: float = inf) -> list[PartSpan]:
+    """The first wait of an epoch belongs to its start: workers begin with nothing prepared.
+
+    `most_ns`: as long as a batch takes to prepare. Where steps are short, samples see one wait
+    after the other and nothing in between; what lasts longer than one of them is several.
+    """
     found: list[PartSpan] = []
-    is_starting = False
+    left_ns = 0.0
     for span in spans:
-        is_starting = span.part == "epoch start" or (is_starting and span.part == "input")
-        found.append(span._replace(part="epoch start") if is_starting else span)
+        if span.part == "epoch start":
+            left_ns = most_ns
+        elif span.part == "input" and left_ns > 0:
+            until_ns = int(min(span.end_ns, span.start_ns + left_ns))
+            left_ns -= until_ns - span.start_ns
+            found.append(PartSpan(span.start_ns, until_ns, "epoch start"))
+            span = span._replace(start_ns=until_ns)  # noqa: PLW2901 - the rest of it
+        else:
+            left_ns = 0.0
+        if span.end_ns > span.start_ns:
+            found.append(span)
     return found
 
 

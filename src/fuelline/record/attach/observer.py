@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 from fuelline.record.attach.counters import Look, look
@@ -265,11 +266,24 @@ class AttachedObserver(Observer):
         self._note_feeders(trainer, piece)
         spans = [span for span, _ in trainer.find_spans(piece, self._texts)]
         known = trainer.spans[-1].end_ns if trainer.spans else trainer.laid_ns
-        trainer.spans += with_epoch_starts(close_gaps(spans, known))
+        prepared_ns = self._time_of_batch(trainer)
+        trainer.spans += with_epoch_starts(close_gaps(spans, known), prepared_ns)
         trainer.turns.add(spans)
         trainer.skip_start_up()
         trainer.steps.notice(span.part for span in spans)
         self._lay(trainer, piece.end_ns)
+
+    def _time_of_batch(self, trainer: TrainerView) -> float:
+        """Nanoseconds that a batch takes to prepare at most: its worker has so many to itself."""
+        first, last = trainer.first, trainer.looks[-1] if trainer.looks else None
+        if first is None or last is None:
+            return inf
+        asked = count_batches(first, last, self._choose_feeders(trainer))
+        lasted_ns = last.at_ns - first.at_ns
+        if not asked:
+            steps = trainer.turns.seen_per_s()
+            return S / steps if steps else inf
+        return max(1, len(trainer.slots)) * lasted_ns / asked
 
     def _note_problem(self, trainer: TrainerView, why: str) -> None:
         trainer.problems.append(why)
@@ -293,9 +307,8 @@ class AttachedObserver(Observer):
 
     def _note_feeders(self, trainer: TrainerView, piece: StackPiece) -> None:
         for tid, stretches in piece.threads.items():
-            frames = {frame.file for each in stretches[:8] for frame in each.stack}
             is_queue = piece.names.get(tid, "").startswith(FEEDER)
-            if is_queue or (tid != piece.pid and any(f.endswith(_FEED_FILE) for f in frames)):
+            if is_queue or (tid != piece.pid and any(_feeds(each.stack) for each in stretches[:8])):
                 trainer.feeders.add(tid)
 
     def _settle(self, trainer: TrainerView, until_ns: int) -> None:
@@ -470,6 +483,11 @@ class AttachedObserver(Observer):
         usual = {"num_workers": len(trainer.slots), **trainer.settings}
         is_own = trainer.steps.source_id == OWN_SOURCE_ID
         trainer.steps.describe_source(own if is_own else usual, now_ns)
+
+
+def _feeds(stack: Stack) -> bool:
+    """Whether a thread writes what is put into a queue to its pipe."""
+    return any(each.function.endswith("_feed") and each.file.endswith(_FEED_FILE) for each in stack)
 
 
 def _active(before: Look, after: Look) -> tuple[int, int]:

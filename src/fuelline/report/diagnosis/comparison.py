@@ -12,6 +12,7 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
     SideBySide,
     Statement,
     Summary,
@@ -266,6 +267,8 @@ def _limit(comparison: RunComparison) -> str:
 
 def _table(title: str, changes: list[Change], comparison: RunComparison) -> list[Block]:
     whole = max(comparison.step.before, comparison.step.after)
+    place = "parts" if changes is comparison.parts else "kernels"
+    paths = {id(change): f"{place}/{number}" for number, change in enumerate(changes)}
     shown = [
         change for change in changes if max(change.before, change.after) >= _LEAST_SHARE * whole
     ][:_MOST_ROWS]
@@ -274,27 +277,32 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
     values = tuple((change.before, change.after) for change in shown)
     if comparison.unit == "share":
         header: tuple[str, ...] = ("part", "before", "after", "change")
-        rows = tuple(map(_share_row, shown))
+        rows = tuple(_share_row(each, paths[id(each)]) for each in shown)
     else:
         header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
-        rows = tuple(map(_row, shown))
+        rows = tuple(_row(each, paths[id(each)]) for each in shown)
     return [Heading(title), SideBySide(Table(header, rows), values)]
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _row(change: Change, path: str) -> tuple[str, ...]:
+    share = change.share
     return (
         PART_WORDS.get(change.name, change.name),
-        _seconds(change.before),
-        _seconds(change.after),
-        _signed(change.change),
-        "" if change.share is None else _share(change.share, "+"),
+        Number(_seconds(change.before), change.before, f"{path}/before"),
+        Number(_seconds(change.after), change.after, f"{path}/after"),
+        Number(_signed(change.change), change.change, f"{path}/change"),
+        "" if share is None else Number(_share(share, "+"), share, f"{path}/share"),
         _WORDS[change.judgement],
     )
 
 
-def _share_row(change: Change) -> tuple[str, ...]:
-    shares = (_share(change.before), _share(change.after), _share(change.change, "+"))
-    return (PART_WORDS.get(change.name, change.name), *shares)
+def _share_row(change: Change, path: str) -> tuple[str, ...]:
+    return (
+        PART_WORDS.get(change.name, change.name),
+        Number(_share(change.before), change.before, f"{path}/before"),
+        Number(_share(change.after), change.after, f"{path}/after"),
+        Number(_share(change.change, "+"), change.change, f"{path}/change"),
+    )
 
 
 def _rare(comparison: RunComparison) -> list[Block]:

@@ -135,7 +135,7 @@ def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
     place, remedy = remedies[0]
     path = f"findings/{diagnosis.findings.index(top)}/remedies/{place}"
     gain = _gain_of(remedy, path) or Figure(
-        "of the time at most; how much of it was not predicted",
+        "of the time at most; no gain was predicted",
         percent(top.lost_share),
         f"findings/{diagnosis.findings.index(top)}/lost_share",
         top.lost_share,

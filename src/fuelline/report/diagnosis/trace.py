@@ -6,7 +6,16 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from fuelline.report.diagnosis.words import PART_WORDS
-from fuelline.report.document import Block, Heading, Item, Items, StackedBars, Statement, Table
+from fuelline.report.document import (
+    Block,
+    Heading,
+    Item,
+    Items,
+    Number,
+    StackedBars,
+    Statement,
+    Table,
+)
 from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.units import duration, number
 
@@ -123,10 +132,14 @@ def _late(diagnosis: Diagnosis) -> list[Block]:
         (
             str(late.rank),
             f"{late.late_count} of {late.of}",
-            duration(late.caused_wait_seconds),
+            Number(
+                duration(late.caused_wait_seconds),
+                late.caused_wait_seconds,
+                f"collectives/culprits/{place}/caused_wait_seconds",
+            ),
             late.part,
         )
-        for late in culprits
+        for place, late in enumerate(culprits)
     )
     clocks = diagnosis.trace.clocks if diagnosis.trace is not None else []
     errors = [clock.error_ns for clock in clocks if clock.error_ns is not None]
@@ -140,17 +153,19 @@ def _late(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
-    worth = [gap for gap in gaps if gap.share >= _LEAST_SHARE][:_MOST_GAPS]
+    worth = [
+        (f"trace/gaps/{place}", gap) for place, gap in enumerate(gaps) if gap.share >= _LEAST_SHARE
+    ][:_MOST_GAPS]
     rows = tuple(
         (
-            _percent(gap.share),
+            Number(_percent(gap.share), gap.share, f"{path}/share"),
             str(gap.rank),
-            number(gap.gaps),
-            duration(gap.longest_seconds),
+            Number(number(gap.gaps), gap.gaps, f"{path}/gaps"),
+            Number(duration(gap.longest_seconds), gap.longest_seconds, f"{path}/longest_seconds"),
             _doing(gap),
             _where(gap),
         )
-        for gap in worth
+        for path, gap in worth
     )
     header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
     if not rows:
@@ -186,7 +201,10 @@ def _kernels(trace: TraceAnswer) -> list[Block]:
         for kernel in trace.kernel_classes
         if kernel.share >= _LEAST_SHARE
     )
-    rows = tuple(_kernel_row(kernel) for kernel in trace.kernels[:_MOST_KERNELS])
+    rows = tuple(
+        _kernel_row(kernel, f"trace/kernels/{place}")
+        for place, kernel in enumerate(trace.kernels[:_MOST_KERNELS])
+    )
     return [
         Heading("Kernels, in % of their time", "Kernels"),
         Statement(f"By class: {classes}."),
@@ -201,12 +219,13 @@ def _hidden(kernel: KernelFacts) -> str:
     return f" ({_percent(kernel.hidden)} % of it hidden under compute)"
 
 
-def _kernel_row(kernel: KernelFacts) -> tuple[str, ...]:
+def _kernel_row(kernel: KernelFacts, path: str) -> tuple[str, ...]:
+    spread = kernel.spread
     return (
-        _percent(kernel.share),
-        number(kernel.count),
-        duration(kernel.mean_seconds),
-        "" if kernel.spread is None else f"{kernel.spread:.2f}",
+        Number(_percent(kernel.share), kernel.share, f"{path}/share"),
+        Number(number(kernel.count), kernel.count, f"{path}/count"),
+        Number(duration(kernel.mean_seconds), kernel.mean_seconds, f"{path}/mean_seconds"),
+        "" if spread is None else Number(f"{spread:.2f}", spread, f"{path}/spread"),
         kernel.kind,
         kernel.bound or "",
         kernel.name,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         Remedy,
         ServedFiles,
     )
-    from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, RemoteUse, Stretch
     from fuelline.schema.parts import DevicePart
 
 
@@ -98,6 +98,7 @@ def write_document(
                 diagnosis.settings,
                 diagnosis.fixed,
                 is_drawn=drawn is not None,
+                price=diagnosis.price_usd_per_hour,
             ),
             *_served(diagnosis.served),
             *describe_devices(diagnosis),
@@ -379,6 +380,7 @@ def describe_fixes(
     effect: BeforeAfter | None = None,
     *,
     is_drawn: bool = False,
+    price: float | None = None,
 ) -> list[Block]:
     """A point for each loader and each setting left alone; settings alone without --fix."""
     left = tuple(Item(as_code(each.setting), tuple(_setting_details(each))) for each in settings)
@@ -386,7 +388,9 @@ def describe_fixes(
         return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
     is_alone = len({each.pid for each in fixes}) == 1
-    items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
+    items = [
+        Item(_title(each, is_alone=is_alone), tuple(_list_trial(each, price))) for each in shown
+    ]
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     if effect is not None:
@@ -438,8 +442,27 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     return f"{name}: {changes}, {len(kept)} kept ({asked} {own}{end})"
 
 
-def _list_trial(loader: LoaderFixes) -> list[str]:
-    return [*(_sentence(fix, loader.framework) for fix in loader.fixes), *loader.notes]
+def _list_trial(loader: LoaderFixes, price: float | None = None) -> list[str]:
+    used = [] if loader.remote is None else [_describe_remote(loader.remote, price)]
+    return [*(_sentence(fix, loader.framework) for fix in loader.fixes), *loader.notes, *used]
+
+
+def _describe_remote(used: RemoteUse, price: float | None) -> str:
+    """What other hosts cost, and what they are worth, as far as prices were given."""
+    words = f"{count(used.workers, 'core')} of other hosts"
+    if used.batches is not None and used.held_seconds is not None:
+        made = "1 batch" if used.batches == 1 else f"{used.batches:,} batches"
+        words += f" prepared {made}, held for {duration(used.held_seconds)}"
+    if used.usd_per_core_hour is None:
+        words += "; --core-price says what they cost"
+    else:
+        words += f"; they cost {used.workers * used.usd_per_core_hour:.2f} USD per hour"
+    if used.speedup is None:
+        return f"{words}."
+    if price is None:
+        return f"{words}, and --price what the time of the accelerators is worth."
+    worth = price * (used.speedup - 1)
+    return f"{words}, and save {worth:.2f} USD per hour and accelerator."
 
 
 def _sentence(fix: Fix, framework: str) -> str:
@@ -449,4 +472,6 @@ def _sentence(fix: Fix, framework: str) -> str:
         achieved = f"not judged ({trial.speedup.reason})"
     else:
         achieved = f"{times(trial.speedup)} achieved"
+    if isinstance(trial.predicted, Reading):
+        achieved += f", {trial.predicted.value:.2f}x predicted"
     return f"{words}: {achieved}, {fix.outcome}; {fix.why}"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.document import Block, Document, Heading, Item, Items, Number, Statement, Table
 from fuelline.report.plan.terms import limit_of, span
 from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan.answers import ChipLine, ChipsAnswer, Dimension, ShapeAnswer
+    from fuelline.schema.plan.estimates import Estimate
+
+    Placed = tuple[ChipLine, str]
+    """And where it stands in the JSON."""
 
 _USER_HEAD = ("chip", "n", "floor ms", "tok/s", "limit", "limit at full load")
 _LOAD_HEAD = ("chip", "tok/s/chip", "$/Mtok", "J/tok")
@@ -23,7 +27,7 @@ ORDERS = {"rate": "rate", "usd": "cost", "floor": "floor", "joules": "energy"}
 
 def write_chips(answer: ChipsAnswer) -> Document:
     """The chips that fit in the order of the answer, the others with the reason."""
-    fit = [line for line in answer.lines if not line.why_not]
+    fit = [(line, f"lines/{at}") for at, line in enumerate(answer.lines) if not line.why_not]
     others = [line for line in answer.lines if line.why_not]
     why = f", {answer.precision_note}" if answer.precision_note else ""
     blocks: list[Block] = [
@@ -37,7 +41,7 @@ def write_chips(answer: ChipsAnswer) -> Document:
             if answer.purpose == "serve"
             else ""
         )
-        blocks.append(Statement(floor + _legend(fit, answer.precision)))
+        blocks.append(Statement(floor + _legend([line for line, _ in fit], answer.precision)))
         if answer.left_out:
             blocks.append(Statement(f"{answer.left_out} more fit; without --top they are listed."))
     if others:
@@ -51,23 +55,23 @@ def write_chips(answer: ChipsAnswer) -> Document:
     return Document(tuple(blocks))
 
 
-def _write_serving(fit: list[ChipLine], answer: ChipsAnswer) -> list[Block]:
+def _write_serving(fit: list[Placed], answer: ChipsAnswer) -> list[Block]:
     precision, order = answer.precision, ORDERS[answer.sorted_by]
     return [
         Heading(f"One user, on the fewest chips that hold the model ({PLAN_LEVEL} % intervals)"),
-        Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
+        Table(_USER_HEAD, tuple(_user_cells(line, precision, at) for line, at in fit)),
         Heading(f"At full load, by {order} ({PLAN_LEVEL} % intervals)"),
-        Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
+        Table(_LOAD_HEAD, tuple(_load_cells(line, precision, at) for line, at in fit)),
     ]
 
 
-def _write_training(fit: list[ChipLine], answer: ChipsAnswer) -> list[Block]:
+def _write_training(fit: list[Placed], answer: ChipsAnswer) -> list[Block]:
     precision, order = answer.precision, ORDERS[answer.sorted_by]
     return [
-        Heading(f"{fit[0].chips} chips each, the best layout found, by {order}"),
-        Table(_RATE_HEAD, tuple(_rate_cells(line, precision) for line in fit)),
+        Heading(f"{fit[0][0].chips} chips each, the best layout found, by {order}"),
+        Table(_RATE_HEAD, tuple(_rate_cells(line, precision, at) for line, at in fit)),
         Heading("What a token costs"),
-        Table(_COST_HEAD, tuple(_cost_cells(line, precision) for line in fit)),
+        Table(_COST_HEAD, tuple(_cost_cells(line, precision, at) for line, at in fit)),
     ]
 
 
@@ -88,37 +92,47 @@ def _legend(fit: list[ChipLine], precision: str) -> str:
     return " ".join(words)
 
 
-def _user_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+def _span(value: Estimate | None, path: str, factor: float = 1.0) -> str:
+    words = span(value, factor)
+    return words if value is None else Number(words, value.value, f"{path}/value")
+
+
+def _user_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     user = line.user_tokens_per_s
     return (
         _name(line, precision),
         str(line.chips),
         "-" if line.floor_s is None else short(line.floor_s * 1e3),
-        span(user),
+        _span(user, f"{at}/user_tokens_per_s"),
         limit_of(user),
         limit_of(line.tokens_per_s_per_chip),
     )
 
 
-def _load_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+def _load_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     return (
         _name(line, precision),
-        span(line.tokens_per_s_per_chip),
-        span(line.usd_per_mtoken_range),
-        span(line.joule_per_token_range),
+        _span(line.tokens_per_s_per_chip, f"{at}/tokens_per_s_per_chip"),
+        _span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
+        _span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
     )
 
 
-def _rate_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+def _rate_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     rate = line.tokens_per_s_per_chip
-    return (_name(line, precision), span(line.mfu_range, 100), span(rate), limit_of(rate))
-
-
-def _cost_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
     return (
         _name(line, precision),
-        span(line.usd_per_mtoken_range),
-        span(line.joule_per_token_range),
+        _span(line.mfu_range, f"{at}/mfu_range", 100),
+        _span(rate, f"{at}/tokens_per_s_per_chip"),
+        limit_of(rate),
+    )
+
+
+def _cost_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
+    return (
+        _name(line, precision),
+        _span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
+        _span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
     )
 
 

@@ -12,6 +12,7 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
     Series,
     Statement,
     Table,
@@ -272,7 +273,7 @@ def _explain_above(found: ModelPoints, top: int) -> list[Block]:
 def _points_table(found: ModelPoints, top: int) -> Table:
     return Table(
         ("operator", "shapes", "n", "time", "share", "FLOP/B", "bound", "roof", "batch"),
-        tuple(_line(point) for point in found.points[:top]),
+        tuple(_line(point, f"points/{place}") for place, point in enumerate(found.points[:top])),
         gives_way=1,
     )
 
@@ -280,19 +281,19 @@ def _points_table(found: ModelPoints, top: int) -> Table:
 _LONGEST_NAME = 18
 
 
-def _line(point: OperatorPoint) -> tuple[str, ...]:
+def _line(point: OperatorPoint, path: str) -> tuple[str, ...]:
     intensity = point.intensity
     turn = point.batch_to_turn
     return (
         point.name.lstrip("_")[:_LONGEST_NAME],
         point.shapes,
         str(point.calls),
-        duration(point.seconds.value),
-        percent(point.share),
+        Number(duration(point.seconds.value), point.seconds.value, f"{path}/seconds/value"),
+        Number(percent(point.share), point.share, f"{path}/share"),
         "-" if intensity is None else short(intensity),
         point.bound,
         percent(point.reached_share) if point.reached_share <= 1 else _ABOVE,
-        "-" if turn is None else f"{math.ceil(turn):,}",
+        "-" if turn is None else Number(f"{math.ceil(turn):,}", turn, f"{path}/batch_to_turn"),
     )
 
 

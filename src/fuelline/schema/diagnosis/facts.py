@@ -129,6 +129,8 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """Of the stack samples of fetching: in lines that only move bytes, be it within a cache."""
     write_share: Signal = _NOT_MEASURED
     """Of fetching: blocked in write, fsync and the like. High where results are what is slow."""
+    is_estimated: bool = False
+    """Looked at from outside: no single fetch was seen, so not whether one waits for another."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):
@@ -210,6 +212,9 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     optimizer_kernel: str = ""
     """The function of torch that stack samples show in the optimizer's step, such as
     `_single_tensor_adam`; empty if none does."""
+    crowded_share: Signal = _NOT_MEASURED
+    """Of the window: the device waits for launches, and would not if the host always had a core.
+    High: other processes or a quota hold the training up; its operators are not too small."""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     """One line of the job's own account; fields that an event does not have keep their default."""
 
     event: str
-    """served, left, change, trial, held, varies, lost, blocked, setting, end."""
+    """served, left, change, trial, held, varies, lost, blocked, setting, end; of workers on other
+    hosts: remote_ready, remote_left, remote_lost, remote_end."""
     at_ns: int = 0
     pid: int = 0
     number: int = 0
@@ -52,6 +53,26 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     """Of the source; empty: a DataLoader."""
     is_allowed: bool = False
     """The user lets workers change in mid-epoch though the dataset draws in them."""
+    remote: int = 0
+    """Workers on other hosts: given work after a change; ready; left at the end."""
+    was_remote: int = 0
+    predicted: float | None = None
+    """Rate against that before the change, where the pipeline model was asked."""
+    waited: float = 0.0
+    """Share of the time that training waited, before a trial; `waits` in it, stretch by stretch."""
+    waits: list[float] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    """Addresses of other hosts."""
+    problems: list[str] = field(default_factory=list)
+    """Why some workers there are not used."""
+    fetch_s: float = 0.0
+    """One batch there; its size, and what the line carries, next."""
+    batch_bytes: float = 0.0
+    bytes_per_s: float = 0.0
+    seconds: float = 0.0
+    """How long workers there were held."""
+    core_price: float | None = None
+    """USD for a core-hour there, as the user gave it."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):
@@ -87,6 +108,20 @@ class BeforeAfter(Struct, frozen=True, kw_only=True):
     ended too soon for that, they are of the longest stretch under one setting."""
 
 
+class RemoteUse(Struct, frozen=True, kw_only=True):
+    """What other hosts did for a loader."""
+
+    workers: int
+    """Each holds a core there."""
+    hosts: list[str]
+    batches: int | None = None
+    """Prepared there; null if the job was killed."""
+    held_seconds: float | None = None
+    usd_per_core_hour: float | None = None
+    speedup: float | None = None
+    """Of the job, as the trial that was kept measured it."""
+
+
 class LoaderFixes(Struct, frozen=True, kw_only=True):
     """One loader of one process."""
 
@@ -101,3 +136,5 @@ class LoaderFixes(Struct, frozen=True, kw_only=True):
     """What was not done, and why; workers that were lost."""
     framework: str = ""
     """Of the source; empty: a DataLoader. Workers of tf.data are the threads of its pool."""
+    remote: RemoteUse | None = None
+    """Workers on other hosts; null if there were none."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 
 from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.units import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,10 @@ Applicability = Literal["safe", "unsafe", "display"]
 
 TUNING_VERSION = 1
 
-KnobName = Literal["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"]
+KnobName = Literal[
+    "num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "remote_workers"
+]
+"""The last one is no setting of a loader: `run --fix --ray` has workers on other hosts."""
 TrialVerdict = Literal["faster", "slower", "same", "cannot tell"]
 """same: no more than the run-to-run difference apart, and the interval says so."""
 
@@ -44,6 +48,8 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """As it is written in a call."""
+        if self.knob == "remote_workers":
+            return count(int(self.value), "worker") + " on other hosts"
         return f"{self.knob}={self.value}"
 
 

@@ -13,15 +13,18 @@ class Buckets:
     """Amounts by name and time."""
 
     def __init__(self) -> None:
-        self._buckets: dict[int, Counter[str]] = {}
+        self._buckets: dict[int, dict[str, int]] = {}
+        self._total: Counter[str] = Counter()
+        """Of all buckets."""
 
     def add(self, at_ns: int, name: str, amount: int) -> None:
         """Add an amount at a moment."""
         number = at_ns // _BUCKET_NS
         bucket = self._buckets.get(number)
         if bucket is None:
-            bucket = self._buckets[number] = Counter()
-        bucket[name] += amount
+            bucket = self._buckets[number] = {}
+        bucket[name] = bucket.get(name, 0) + amount
+        self._total[name] += amount
 
     def add_span(self, start_ns: int, end_ns: int, name: str) -> None:
         """Add the nanoseconds of a stretch, each to its bucket; of a long one only the end."""
@@ -34,8 +37,7 @@ class Buckets:
     def total(self, now_ns: int) -> Counter[str]:
         """What the last seconds add up to; forgets what was before them."""
         first = (now_ns - WINDOW_NS) // _BUCKET_NS + 1
-        self._buckets = {at: each for at, each in self._buckets.items() if at >= first}
-        total: Counter[str] = Counter()
-        for bucket in self._buckets.values():
-            total.update(bucket)
-        return total
+        for at in [at for at in self._buckets if at < first]:
+            for name, amount in self._buckets.pop(at).items():
+                self._total[name] -= amount
+        return self._total.copy()

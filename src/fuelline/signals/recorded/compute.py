@@ -65,10 +65,11 @@ def measure_compute(
     nodes = _graph_nodes(timeline, trainer)
     ran = _ran_when_ready(timeline, trainer, segments)
     batches = _samples_by_step(timeline, trainer, segments)
+    compute_share = ratio(
+        steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
+    )
     return ComputeFacts(
-        compute_share=ratio(
-            steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
-        ),
+        compute_share=compute_share,
         graph_nodes=nodes,
         node_seconds=_node_seconds(segments, nodes, backward.height, ran),
         dispatch_share=_dispatch_share(
@@ -90,6 +91,7 @@ def measure_compute(
         core_wait_share=_core_wait_share(timeline, trainer, segments),
         passes_per_batch=_passes_per_batch(timeline, trainer, segments),
         optimizer_kernel=_optimizer_kernel(timeline, trainer, segments),
+        crowded_share=_crowded_share(paced_share, compute_share, ran),
     )
 
 
@@ -108,6 +110,18 @@ def _core_wait_share(timeline: Timeline, trainer: Trainer, segments: StepSegment
     if grown is None:
         return Missing(reason="the trainer's clocks were not read twice")
     return total(grown[1] / segments.wall_ns, "frac", "clocks.runq over window")
+
+
+def _crowded_share(paced: Signal, computing: Signal, ran: float) -> Signal:
+    """Of the time that the device waits for launches, what a core for the host would give back.
+
+    With a core at any time the host needs `ran` of its time for the same calls, and the device's
+    waiting shrinks by the rest. Autograd's own thread is taken to fare as the trainer's does.
+    """
+    if isinstance(paced, Missing) or isinstance(computing, Missing):
+        return Missing(reason="whether the device waits for launches is not known")
+    given_back = min(paced.value, (1 - ran) * computing.value)
+    return total(given_back, "frac", "device waiting for launches x run queue")
 
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:

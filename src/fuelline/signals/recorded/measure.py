@@ -9,6 +9,7 @@ import polars as pl
 
 from fuelline.schema.diagnosis.facts import Facts, SyncFacts
 from fuelline.schema.readings import Reading, value_of
+from fuelline.schema.run.recording import PYTHON_SOURCE
 from fuelline.signals.devices.devices import measure_devices
 from fuelline.signals.devices.energy import measure_energy
 from fuelline.signals.recorded.budget import (
@@ -113,7 +114,8 @@ def measure(
         is_estimate=is_estimate,
     )
     compute = measure_compute(timeline, trainer, segments, loop_lines, side.paced_share)
-    own = OwnCode() if is_stepless else find_own_code(timeline, trainer, segments, feeders.asking)
+    has_model = not is_stepless and not _is_without_framework(timeline, trainer)
+    own = find_own_code(timeline, trainer, segments, feeders.asking) if has_model else OwnCode()
     queue_wait = feeders.wait or measure_queue_wait(timeline, trainer, segments)
     budget = measure_budget(
         segments,
@@ -205,6 +207,15 @@ def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:
     return bool(
         states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)).height
     )
+
+
+def _is_without_framework(timeline: Timeline, trainer: Trainer) -> bool:
+    """Whether only `fuelline.watch` brought hooks in: all that a step does is then the job's work.
+
+    Nothing tells a model there, which may be in any library, from other code.
+    """
+    known = [each.framework for each in timeline.processes if each.pid == trainer.pid]
+    return known == [PYTHON_SOURCE]
 
 
 def _with_threads(loader: LoaderFacts | None, threads: int) -> LoaderFacts | None:

@@ -28,7 +28,7 @@ from fuelline.schema.diagnosis.start_up import (
 from fuelline.schema.wire import PART_OF_PAUSE, Kind, PauseKind
 from fuelline.signals.recorded.fetching.stack_samples import parse_frames
 from fuelline.signals.recorded.start_stages import Doing, name_stack
-from fuelline.timeline.events import fetches, thread_events
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,12 +84,14 @@ def measure_start_up(timeline: Timeline, trainer: Trainer, span: Span) -> StartL
     steady_ns = _find_steady(span)
     known = list(_list_known(timeline, trainer, span.start_ns))
     begun_ns = min((each.start_ns for each in known), default=span.start_ns)
+    backwards = _list_backwards(timeline, trainer, span.start_ns)
     pieces: list[_Piece] = []
     born_ns = timeline.run.started_ns
     for life in lives:
         stays = list_stays(timeline, life.pid, life.start_ns, life.end_ns)
         for start_ns, end_ns in _between(known, life.start_ns, life.end_ns):
             pieces += _fill(life, stays, start_ns, end_ns, begun_ns=begun_ns, born_ns=born_ns)
+    pieces = [part for piece in pieces for part in _name_backward(piece, backwards)]
     pieces += known
     if steady_ns > span.start_ns:
         pieces.append(_Piece(span.start_ns, steady_ns, Doing("warm-up", "", None)))
@@ -143,13 +145,13 @@ def _list_known(timeline: Timeline, trainer: Trainer, end_ns: int) -> Iterator[_
     Workers that are spawned import everything before they fetch, while the first batch is awaited.
     """
     reached = 0
-    fetched = fetches(timeline, pl.col("pid").is_in(trainer.worker_pids))["start_ns"].min()
+    fetched = events.fetches(timeline, pl.col("pid").is_in(trainer.worker_pids))["start_ns"].min()
     fetched_ns = fetched if isinstance(fetched, int) else 0
-    events = thread_events(timeline, trainer.pid, trainer.tid).filter(
+    rows = events.thread_events(timeline, trainer.pid, trainer.tid).filter(
         (pl.col("start_ns") < end_ns) & pl.col("kind").is_in(list(_PARTS_OF_HOOKS))
     )
     columns = ("kind", "owner", "start_ns", "end_ns", "pause_kind")
-    for kind, owner, begin_ns, over_ns, pause in events.select(columns).iter_rows():
+    for kind, owner, begin_ns, over_ns, pause in rows.select(columns).iter_rows():
         if over_ns <= reached:
             continue
         part = _PARTS_OF_HOOKS[Kind(kind)]
@@ -164,6 +166,30 @@ def _list_known(timeline: Timeline, trainer: Trainer, end_ns: int) -> Iterator[_
             start_ns = fetched_ns
         yield _Piece(start_ns, stop_ns, Doing(part, "", None))
         reached = stop_ns
+
+
+def _list_backwards(timeline: Timeline, trainer: Trainer, end_ns: int) -> list[tuple[int, int]]:
+    """When the backward passes before the end of the first step began and ended."""
+    mine = events.of_thread(trainer.pid, trainer.tid) & (pl.col("start_ns") < end_ns)
+    rows = events.backward_passes(timeline, mine).sort("start_ns").select("start_ns", "end_ns")
+    return list(rows.iter_rows())
+
+
+def _name_backward(piece: _Piece, backwards: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
+    """What no stack has named is the first step where hooks saw a backward pass.
+
+    With the first of them training begins, and stacks are taken as seldom as in training, though a
+    pass that is compiled takes long.
+    """
+    at_ns = piece.start_ns
+    for begun_ns, over_ns in backwards if piece.doing.part == "unnamed" else ():
+        start_ns, end_ns = max(begun_ns, at_ns), min(over_ns, piece.end_ns)
+        if start_ns < end_ns:
+            yield _Piece(at_ns, start_ns, piece.doing)
+            yield _Piece(start_ns, end_ns, Doing("first step", "", None))
+            at_ns = end_ns
+    if at_ns < piece.end_ns:
+        yield _Piece(at_ns, piece.end_ns, piece.doing)
 
 
 def _pause(number: int | None) -> PauseKind:
@@ -264,7 +290,7 @@ def _bridge(
         yield _Piece(start_ns, ready_ns, Doing("interpreter", "", None))
         yield _Piece(ready_ns, end_ns, doing)
         return
-    is_same = before is not None and after is not None and before.doing == after.doing
+    is_same = before is not None and after is not None and _is_same(before.doing, after.doing)
     short_ns = max(_BRIDGED_NS, _BRIDGED_FRAC * (end_ns - born_ns))
     if not is_same and end_ns - start_ns > short_ns:
         yield _Piece(start_ns, end_ns, Doing("unnamed", "", None))
@@ -276,6 +302,15 @@ def _bridge(
     middle_ns = (start_ns + end_ns) // 2
     yield _Piece(start_ns, middle_ns, first.doing)
     yield _Piece(middle_ns, end_ns, second.doing)
+
+
+def _is_same(one: Doing, other: Doing) -> bool:
+    """Whether a process was probably doing this all the time between two looks at it.
+
+    In one call of the user's code, or at one thing; code of the user's is not one thing.
+    """
+    is_one_call = one.line is not None and one.line == other.line
+    return is_one_call or (one.part == other.part and one.part != "code")
 
 
 def _add_up(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from fuelline.fix.elastic import segments
+from fuelline.fix.elastic import memory
 from fuelline.fix.elastic.channel import FRAGMENT_BYTES, SocketChannel
 from fuelline.fix.elastic.segments import SegmentPool, SegmentTable, allocate_collated_in
 
@@ -261,7 +261,7 @@ def test_a_limit_of_file_sizes_is_no_limit_of_batches(line: Line) -> None:
 
 
 def test_the_word_that_counts_is_no_part_of_a_batch(line: Line) -> None:
-    for size in (mmap.PAGESIZE - segments._TAIL_BYTES, mmap.PAGESIZE, 2 * mmap.PAGESIZE):
+    for size in (mmap.PAGESIZE - memory._TAIL_BYTES, mmap.PAGESIZE, 2 * mmap.PAGESIZE):
         first = line.send(line.make(-1, size // 4))
         assert first.unique().tolist() == [-1]
         del first

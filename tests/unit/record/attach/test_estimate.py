@@ -114,6 +114,16 @@ def test_the_first_wait_of_an_epoch_is_part_of_its_start() -> None:
     ]  # fmt: skip
 
 
+def test_the_first_wait_lasts_no_longer_than_a_batch_takes() -> None:
+    spans = [PartSpan(0, 10, "epoch start"), PartSpan(10, 500, "input"), PartSpan(500, 510, "loop")]
+    assert with_epoch_starts(spans, 40) == [
+        PartSpan(0, 10, "epoch start"),
+        PartSpan(10, 50, "epoch start"),
+        PartSpan(50, 500, "input"),
+        PartSpan(500, 510, "loop"),
+    ]
+
+
 def test_the_clock_of_the_thread_corrects_a_sampler_that_saw_too_much_waiting() -> None:
     activity = Activity()
     for _ in range(500):

@@ -212,6 +212,17 @@ def test_counters_count_from_before_the_window() -> None:
     assert value_of(found.replays_per_min) == pytest.approx(12)
 
 
+@pytest.mark.parametrize(("last", "grown"), [(5.0, 0), (7.0, 2)])
+def test_errors_of_memory_are_counted_since_the_recording_began(last: float, grown: int) -> None:
+    """The driver's totals are of the time since it was loaded: five may be weeks old."""
+    rows = [
+        (START_NS + at * S, "gpu0", "ecc.uncorrected_count", value)
+        for at, value in ((1, 5.0), (15, last))
+    ]
+    (found,) = fleet(seen(), rows=rows).devices
+    assert value_of(found.ecc_uncorrected) == grown
+
+
 def test_a_counter_that_was_read_once_has_not_grown_as_far_as_anyone_knows() -> None:
     found = measure_one([(START_NS + S, "gpu0", "nvlink.replay_count", 5.0)])
     assert "not read twice" in reason(found.nvlink_errors)

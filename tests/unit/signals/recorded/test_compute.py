@@ -2,7 +2,8 @@
 
 import pytest
 
-from fuelline.schema.readings import Missing
+from fuelline.schema.readings import Missing, Reading
+from fuelline.signals.recorded.compute import _crowded_share
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
 
 
@@ -209,3 +210,19 @@ def test_the_way_of_updating_weights_is_the_one_that_most_stack_samples_show() -
     assert facts_of(make_timeline(lane, stacks=rows)).compute.optimizer_kernel == (
         "_multi_tensor_adam"
     )
+
+
+@pytest.mark.parametrize(
+    ("ran", "paced", "crowded"), [(1.0, 0.5, 0.0), (0.7, 0.5, 0.24), (0.2, 0.3, 0.3)]
+)
+def test_a_device_that_waits_for_a_host_without_a_core_would_not_if_that_had_one(
+    ran: float, paced: float, crowded: float
+) -> None:
+    """The host's calls take 80 % of the time, and need a core for so much of that."""
+    told = _crowded_share(Reading(value=paced, unit="frac"), Reading(value=0.8, unit="frac"), ran)
+    assert told.value == pytest.approx(crowded)
+
+
+def test_without_a_device_clock_nobody_knows_what_it_waits_for() -> None:
+    told = _crowded_share(Missing(reason="no clock"), Reading(value=0.8, unit="frac"), 0.5)
+    assert isinstance(told, Missing)

@@ -39,6 +39,7 @@ def judged(
     waited: float = 0,
     states: dict[tuple[int, str], int],
     told: tuple[str, ...] = (),
+    framework: str = "torch",
     others: Stacks | None = None,
     elsewhere: dict[tuple[int, int, str], int] | None = None,
 ) -> Facts:
@@ -68,7 +69,14 @@ def judged(
         for (pid, tid, state), count in (elsewhere or {}).items()
     ]
     process = ProcessFacts(
-        pid=TRAINER, ppid=1, created_ns=0, records=9, dropped=0, faults=0, step_frames=list(told)
+        pid=TRAINER,
+        ppid=1,
+        created_ns=0,
+        records=9,
+        dropped=0,
+        faults=0,
+        framework=framework,
+        step_frames=list(told),
     )
     loader = LoaderFacts(pid=TRAINER, loader_id=1, loader="queue.Queue", framework=PYTHON_SOURCE)
     return facts_of(
@@ -203,3 +211,14 @@ def test_a_process_that_only_sleeps_and_was_not_looked_into_prepares_nothing() -
     )
     assert facts.loader is not None
     assert facts.loader.num_workers == 0
+
+
+@pytest.mark.parametrize(("framework", "own"), [("torch", 0.8), (PYTHON_SOURCE, 0.0)])
+def test_without_a_framework_the_work_of_a_step_is_not_called_other_code(
+    framework: str, own: float
+) -> None:
+    """As in a loop that `fuelline.watch` feeds and that calls a model of any library."""
+    work = ("main (/job/train.py:22)", "embed (/job/model.py:9)")
+    stacks = {(TRAINER, work): 190, (TRAINER, BACKWARD): 10}
+    facts = judged(stacks, waited=5, gap=80, states={(TRAINER, "running"): 20}, framework=framework)
+    assert facts.share_of("own code") == pytest.approx(own, abs=0.05)

@@ -97,6 +97,23 @@ def test_a_long_stretch_between_two_looks_at_the_same_thing_is_that() -> None:
     assert found.named_frac == 1
 
 
+def test_a_long_stretch_between_two_lines_of_the_jobs_own_code_has_no_name() -> None:
+    elsewhere = (*OWN[:-1], OWN[-1].replace(":", ":9"))
+    found = ledger(stay(300, 1000, OWN), stay(9000, 10_000, elsewhere))
+    assert found.named_frac < 0.5
+
+
+def test_a_backward_pass_that_nobody_looked_into_is_part_of_the_first_step() -> None:
+    """With it training begins, and what it compiles may take longer than stacks are taken for."""
+    told = Lane(start_ms=1000).backward(8000).optimizer(50)
+    for _ in range(20):
+        told.batch(20).gap(40).backward(20).optimizer(20)
+    found = ledger(stay(200, 1000, IMPORTING), told=told)
+    spent = {each.part: round(each.seconds, 1) for each in found.parts}
+    assert spent["first step"] == 8.0
+    assert found.named_frac > 0.95
+
+
 def test_a_short_gap_is_divided_between_its_neighbours() -> None:
     found = ledger(stay(300, 1000, IMPORTING), stay(3000, 10_000, OWN))
     assert round(sum(p.seconds for p in found.parts if p.part == "imports"), 1) == 1.7

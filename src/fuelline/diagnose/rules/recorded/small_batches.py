@@ -7,7 +7,8 @@ Measured by one of: batches of different sizes (the last one of an epoch) that t
 time; or a trainer thread that is on a core all the time with so many operators that the framework's
 own cost per operator and the optimizer explain the step. Beside an accelerator with timed events
 neither is asked: its own clock says whether it waits for launches, and a trainer that waits for the
-device may be on a core all the same.
+device may be on a core all the same. What a crowded host or a quota adds to that waiting is not
+counted: the trainer was ready to launch and had no core.
 A hand-over counts if a batch has at most 1 MB, of which next to nothing is pickled, and takes a
 message's time: workers idle meanwhile, or the trainer opens the message.
 Thresholds: fixed cost of at least half of the step, because then twice the batch gives a third more
@@ -178,6 +179,7 @@ def _step_evidence(facts: Facts, fixed: float | None) -> list[Evidence]:
             ),
             compute.paced_share,
         ),
+        *_crowded_evidence(compute),
         *fact(lambda v: f"{number(v)} operators in a backward pass", compute.graph_nodes),
         *fact(lambda v: f"{duration(v)} per operator, forward and backward", compute.node_seconds),
         *fact(
@@ -185,6 +187,15 @@ def _step_evidence(facts: Facts, fixed: float | None) -> list[Evidence]:
             compute.host_cpu_share,
         ),
     ]
+
+
+def _crowded_evidence(compute: ComputeFacts) -> list[Evidence]:
+    if not at_least(compute.crowded_share, LISTED_SHARE):
+        return []
+    return fact(
+        lambda v: f"another {percent(v)} of the time it waits because the host has no core",
+        compute.crowded_share,
+    )
 
 
 def _samples_of_a_pass(compute: ComputeFacts) -> float | None:
@@ -197,7 +208,8 @@ def _fixed_share(compute: ComputeFacts) -> float | None:
     """The better of the two estimates, if it carries the verdict; the device's own before both."""
     if isinstance(compute.paced_share, Reading):
         spent = value_of(compute.compute_share) or 0.0
-        paced = min(1.0, compute.paced_share.value / spent) if spent > 0 else 0.0
+        own = compute.paced_share.value - (value_of(compute.crowded_share) or 0.0)
+        paced = min(1.0, own / spent) if spent > 0 else 0.0
         return paced if paced >= _PACED else None
     batch = _samples_of_a_pass(compute)
     fixed = compute.fixed_share

@@ -106,8 +106,10 @@ class _LoaderIds:
 
     def forget(self) -> None:
         """Take our notes off all iterators: the next recording numbers loaders anew."""
-        for iterator in filter(None, (each() for each in self._noted)):
-            vars(iterator).pop(NOTE, None)
+        for each in self._noted:
+            iterator = each()
+            if iterator is not None:  # its truth would be its length, which a stream has none of
+                vars(iterator).pop(NOTE, None)
 
     def enter_nameless(self, iterator: Any) -> IteratorNote:
         """Note an iterator that was built around `DataLoader.__iter__`."""

@@ -78,8 +78,9 @@ class Fetch(QuickHook):
 
     def restore(self) -> None:
         """Give the fetchers that live on their own `collate_fn` back."""
-        for fetcher in filter(None, (each() for each in self._timed)):
-            if type(fetcher.collate_fn) is TimedCollate:
+        for each in self._timed:
+            fetcher = each()
+            if fetcher is not None and type(fetcher.collate_fn) is TimedCollate:
                 fetcher.collate_fn = fetcher.collate_fn.original
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:

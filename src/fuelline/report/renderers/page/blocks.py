@@ -11,6 +11,7 @@ from fuelline.report.document import (
     Code,
     Heading,
     Items,
+    Number,
     SideBySide,
     Sliders,
     StackedBars,
@@ -241,6 +242,8 @@ _LONG_CELL = 120
 
 
 def _cell(words: str) -> str:
+    if isinstance(words, Number):
+        return tag("data", words, value=words.value, data_path=words.path)
     if len(words) <= _LONG_CELL:
         return words
     return tag("details", tag("summary", f"{words[:_LONG_CELL]}…"), tag("p", words))
@@ -261,7 +264,7 @@ def _pairs(block: SideBySide) -> Markup:
         head.append(tag("th", *swatch, name, scope="col", class_="number"))
     rows = []
     for row, values in zip(block.table.rows, block.values, strict=True):
-        cells = [tag("td", cell, class_="number") for cell in row[1:]]
+        cells = [tag("td", _cell(cell), class_="number") for cell in row[1:]]
         scale = most if block.is_alike else max(*values) or 1.0
         drawn = tag("td", _twins(values, scale), class_="drawn", aria_hidden="true")
         rows.append(tag("tr", tag("th", row[0], scope="row"), drawn, *cells))

@@ -104,6 +104,7 @@ def measure_input(
         beside_growth=_UNSEEN_ALONE
         if timeline.run.is_estimated
         else _beside_growth(timeline, segments, fetches),
+        is_estimated=timeline.run.is_estimated,
     )
 
 

@@ -1,0 +1,1 @@
+"""Batches prepared on other hosts: workers that Ray places there, for the elastic loader."""
