@@ -210,14 +210,7 @@ def _await_event(folder: str, event: str, job: subprocess.Popen[Any]) -> None:
 
 def _read_events(folder: str) -> list[dict[str, Any]]:
     text = "".join(path.read_text() for path in Path(folder).glob("run*/fix/*.jsonl"))
-    text += "".join(path.read_text() for path in _find_staged(folder))
     return [json.loads(line) for line in dict.fromkeys(text.splitlines()) if line.endswith("}")]
-
-
-def _find_staged(folder: str) -> list[Path]:
-    """Where a running job's recording lies until it ends: its folder says."""
-    del folder
-    return []
 
 
 def main(parts: list[str]) -> dict[str, Any]:

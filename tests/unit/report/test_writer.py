@@ -9,9 +9,9 @@ from fuelline.report.diagnosis.words import as_code
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Code, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
-from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
+from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial
 from fuelline.schema.readings import Missing, Reading, Signal
 from tests.golden.freeze import make_diagnoses
 
@@ -60,6 +60,56 @@ def test_after_fix_the_time_before_its_change_is_what_is_not_counted() -> None:
     assert "before the end of the first step, " in plain
     assert "before the last change of --fix that lasted, " in changed
     assert "first step" not in changed
+
+
+def test_what_fix_took_back_is_not_what_the_job_is_measured_by() -> None:
+    stretch = Stretch(seconds=9.0, step_seconds=0.1, wait_share=0.5, workers=1)
+    trial = Trial(settings=[], speedup=Reading(value=0.96, unit="x"))
+    fix = Fix(why="x", trial=trial, outcome="rolled back")
+    loader = LoaderFixes(loader="DataLoader", pid=1, workers=1, workers_at_end=1, fixes=[fix])
+    effect = BeforeAfter(before=stretch, after=stretch)
+    document = write_document(replace(starved(), fixes=[loader], fixed=effect))
+    assert "before --fix took its last change back, " in " ".join(statements(document))
+    (done,) = (
+        item
+        for block in document.blocks
+        if isinstance(block, Items)
+        for item in block.items
+        if item.text.startswith("before: ")
+    )
+    assert any("both are of the same settings" in detail for detail in done.details)
+
+
+def test_a_gain_that_may_be_none_is_said_to_be_and_is_worth_nothing_for_sure() -> None:
+    unsure = Reading(value=1.8, unit="x", low=0.9, high=3.7, level=90)
+    diagnosis = with_question(unsure, workers=2)
+    (remedy,) = diagnosis.findings[0].remedies
+    told = replace(remedy, gain_words="1.80x (90 %: 0.90-3.70)", worth_usd_per_day=9.0)
+    finding = replace(diagnosis.findings[0], remedies=[told])
+    (items,) = (
+        block
+        for block in write_document(replace(diagnosis, findings=[finding])).blocks
+        if isinstance(block, Items) and block.numbered
+    )
+    assert "predicted: 1.80x (90 %: 0.90-3.70); it may gain nothing" in items.items[0].details
+    assert not any("worth" in detail for detail in items.items[0].details)
+
+
+def test_the_loaders_setting_is_not_the_recommendation_where_the_verdict_gains_more() -> None:
+    setting = Setting(knob="persistent_workers", value=True)
+    recommended = Recommendation(
+        settings=[setting],
+        written="DataLoader(..., persistent_workers=True)",
+        workers=1,
+        speedup=Reading(value=1.1, unit="x"),
+        why="starting epochs takes 5 % of the time now",
+    )
+    outdone = replace(with_question(TWICE, workers=2), recommended=recommended)
+    (told,) = (text for text in statements(write_document(outdone)) if "persistent" in text)
+    assert told.startswith("Of the loader's settings: DataLoader(..., persistent_workers=True)")
+    best = replace(outdone, recommended=replace(recommended, speedup=Reading(value=3.0, unit="x")))
+    (told,) = (text for text in statements(write_document(best)) if "persistent" in text)
+    assert told.startswith("Recommended: ")
 
 
 def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:

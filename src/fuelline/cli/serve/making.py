@@ -74,7 +74,7 @@ class PageMaker:
             name in _TURNED and re.fullmatch(_TURNED[name], value) for name, value in turned.items()
         ):
             return None
-        # Not for the readers, which are this module too: two megabytes each.
+        # Not for the readers, which are this module too: what they load is there 64 times.
         import msgspec  # noqa: PLC0415
 
         from fuelline.report.renderers.page import list_answer  # noqa: PLC0415

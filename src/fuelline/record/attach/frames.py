@@ -193,8 +193,7 @@ def find_validation(samples: Iterable[tuple[Stack, Part, int]]) -> frozenset[tup
 _FEW = 5
 """Samples of the model below a function, before it counts as one that validates."""
 _RARE_CALL = 0.02
-"""Of a line's samples: a call that was seen less often than that may be a torn stack. Of 4,000
-stacks of a loop with steps of 60 ms, 1 in 300 was torn."""
+"""Of a line's samples: a call that was seen less often than that may be a torn stack."""
 
 
 def _functions_above(stack: Stack, is_end: Callable[[StackFrame], bool]) -> set[tuple[str, str]]:

@@ -23,6 +23,8 @@ _WORDS = {
     "tensor-core kernels": "tensor-core work",
 }
 _MOST_DEVICES = 16
+LEAST_USD = 0.005
+"""Less would be shown as nothing."""
 _LONGER = 1.05
 _MEANING = "Reported as busy means that some kernel was running, not that the chip was full."
 
@@ -91,7 +93,7 @@ def _bar(devices: list[DeviceFacts], rung: RungName, seconds: float | None) -> B
     ]
     paid = [each.usd for device in devices for each in device.rungs if each.rung == rung]
     usd = [price for price in paid if price is not None]
-    detail = f"{sum(usd):.2f} USD" if usd else ""
+    detail = f"{sum(usd):.2f} USD" if sum(usd) >= LEAST_USD else ""
     if 0 < len(known) < len(devices):
         detail = f"{len(known)} of {len(devices)} devices"
     share = sum(known) / len(known) if known else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from fuelline.report.diagnosis.devices import LEAST_USD
 from fuelline.report.diagnosis.words import PART_WORDS, WAITING_PARTS, as_code, label_of
 from fuelline.report.document import (
     Advice,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.trials import KnobName, Recommendation
 
 _HEALTHY_LIMIT = "math"
-_LEAST_USD = 0.005
-"""Less would be shown as nothing."""
 _STRETCHES = 12
 """Rows of a story told in text."""
 
@@ -99,20 +98,21 @@ def _list_money(diagnosis: Diagnosis, top: Finding, path: str) -> list[Figure]:
         return [Figure("per hour: --price says what it costs", "price not given")]
     hourly = top.lost_usd / diagnosis.window.seconds * 3600
     found = [Figure("lost per hour and accelerator", f"{hourly:.2f} USD")]
-    if top.lost_usd >= _LEAST_USD:
+    if top.lost_usd >= LEAST_USD:
         lost = f"{top.lost_usd:.2f} USD"
         found.append(Figure("what that cost", lost, f"{path}/lost_usd", top.lost_usd))
     return found
 
 
 def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
-    """The recommended setting; where there is none, the first remedy of the verdict."""
+    """What gains most: the recommended setting, or the first remedy of the verdict."""
     recommended = diagnosis.recommended
     if (
         recommended is not None
         and recommended.settings
         and isinstance(recommended.speedup, Reading)
         and recommended.speedup.value >= 1 + AS_GOOD
+        and not is_outdone(recommended, top)
     ):
         kind = "measured" if recommended.is_measured else "predicted"
         then = (
@@ -120,6 +120,7 @@ def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
             if recommended.limit_words
             else kind
         )
+        then += or_nothing(recommended.speedup)
         gain = Figure(then, times(recommended.speedup), "recommended/speedup/value",
                       recommended.speedup.value)  # fmt: skip
         risk = (f"Check first: {recommended.risk}.",) if recommended.risk else ()
@@ -145,9 +146,24 @@ def _advise(diagnosis: Diagnosis, top: Finding | None) -> Advice | None:
     return Advice(as_code(remedy.setting), gain, (why, *risk))
 
 
+def is_outdone(recommended: Recommendation, top: Finding | None) -> bool:
+    """Whether the verdict's first remedy is predicted to gain more than the loader's settings."""
+    gain = top.remedies[0].gain if top is not None and top.remedies else None
+    own = recommended.speedup
+    if not isinstance(gain, Reading) or not isinstance(own, Reading) or recommended.is_measured:
+        return False
+    return gain.value > own.value * (1 + AS_GOOD)
+
+
+def or_nothing(gain: Reading) -> str:
+    """Said of a gain whose interval begins below 1."""
+    return "; it may gain nothing" if gain.low is not None and gain.low < 1 else ""
+
+
 def _gain_of(remedy: Remedy, path: str) -> Figure | None:
     if isinstance(remedy.gain, Reading):
-        return Figure("predicted", times(remedy.gain), f"{path}/gain/value", remedy.gain.value)
+        words = f"predicted{or_nothing(remedy.gain)}"
+        return Figure(words, times(remedy.gain), f"{path}/gain/value", remedy.gain.value)
     most = remedy.at_most_speedup
     if most is None:
         return None

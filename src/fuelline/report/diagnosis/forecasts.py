@@ -36,7 +36,9 @@ def write_forecasts(report: ForecastReport, run: str) -> Document:
     return Document(tuple(blocks))
 
 
-def describe_recommended(recommended: Recommendation | None) -> list[Block]:
+def describe_recommended(
+    recommended: Recommendation | None, name: str = "Recommended"
+) -> list[Block]:
     """The one setting that every command recommends, and why; nothing if there is none."""
     if recommended is None:
         return []
@@ -46,7 +48,7 @@ def describe_recommended(recommended: Recommendation | None) -> list[Block]:
     kind = "measured" if recommended.is_measured else "predicted"
     words = "" if isinstance(gain, Missing) else f": {times(gain)} {kind}"
     risk = f" Check first: {recommended.risk}." if recommended.risk else ""
-    return [Statement(f"Recommended: {recommended.text()}{words}; {recommended.why}.{risk}")]
+    return [Statement(f"{name}: {recommended.text()}{words}; {recommended.why}.{risk}")]
 
 
 def sentence(answer: Forecast) -> str:

@@ -15,8 +15,10 @@ from fuelline.report.diagnosis.devices import describe_devices
 from fuelline.report.diagnosis.drawn import (
     Drawn,
     compare_stretches,
+    is_outdone,
     link_ranks,
     offer_sliders,
+    or_nothing,
     summarise_verdict,
     tell_story,
 )
@@ -167,6 +169,8 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     begin, end = "the end of the first step", "the last"
     if diagnosis.fixed is not None:
         begin, end = "the last change of --fix that lasted", "it"
+        if _is_taken_back(diagnosis.fixes):
+            begin = "--fix took its last change back"
     before = f"Not counted: {duration(window.before_seconds)} before {begin}"
     note = f"{before}, {duration(window.after_seconds)} after {end}."
     if diagnosis.start_up is not None and diagnosis.fixed is None:
@@ -255,7 +259,8 @@ def _recommended(diagnosis: Diagnosis, top: Finding | None) -> list[Block]:
     named = [] if top is None else [remedy.setting for remedy in top.remedies]
     if recommended.speedup.value < 1 + AS_GOOD or recommended.text() in named:
         return []
-    return describe_recommended(recommended)
+    name = "Of the loader's settings" if is_outdone(recommended, top) else "Recommended"
+    return describe_recommended(recommended, name)
 
 
 def _remedy_details(remedy: Remedy) -> list[str]:
@@ -276,8 +281,9 @@ def _gain_details(remedy: Remedy) -> list[str]:
     """The prediction; the bound only where there is none."""
     details = [f"costs: {remedy.cost}"] if remedy.cost else []
     if remedy.gain_words:
-        details.append(f"predicted: {remedy.gain_words}")
-        if remedy.worth_usd_per_day is not None:
+        doubt = or_nothing(remedy.gain) if isinstance(remedy.gain, Reading) else ""
+        details.append(f"predicted: {remedy.gain_words}{doubt}")
+        if remedy.worth_usd_per_day is not None and not doubt:
             details.append(f"worth {remedy.worth_usd_per_day:.2f} USD per day and accelerator")
     elif remedy.at_most_speedup is not None:
         details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
@@ -374,6 +380,17 @@ _ENDED_SOON = (
 )
 
 
+_SAME_SETTINGS = (
+    "both are of the same settings, as --fix took back what it changed: the machine, or what else "
+    "ran on it, was another"
+)
+
+
+def _is_taken_back(loaders: list[LoaderFixes]) -> bool:
+    outcomes = {fix.outcome for each in loaders for fix in each.fixes}
+    return outcomes == {"rolled back"}
+
+
 def describe_fixes(
     fixes: list[LoaderFixes],
     settings: list[Remedy],
@@ -399,6 +416,8 @@ def describe_fixes(
         details = [f"now: {_describe_stretch(effect.after, unit)}"]
         if not effect.is_judged_after:
             details.append(_ENDED_SOON)
+        elif _is_taken_back(fixes):
+            details.append(_SAME_SETTINGS)
         items.insert(0, Item(words, tuple(details)))
     blocks: list[Block] = [Heading("What --fix did", "Fixes")]
     blocks += compare_stretches(effect) if effect is not None and is_drawn else []
