@@ -32,6 +32,7 @@ from fuelline.report.diagnosis.words import (
     TIME_WORDS,
     WAITING_PARTS,
     as_code,
+    state,
     title_of,
 )
 from fuelline.report.document import (
@@ -106,7 +107,7 @@ def write_document(
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *ranks,
-            *(_evidence(top) if top is not None else ()),
+            *(_evidence(diagnosis, top) if top is not None else ()),
             *(_remedies(top, may_fix=_may_fix(diagnosis)) if top is not None else ()),
             *_recommended(diagnosis, top),
             *sliders,
@@ -163,7 +164,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
     title = f"Where the time went: {duration(window.seconds)}"
     title += " without steps" if is_stepless else f", {number(steps.count)} {kind}"
-    if steps.mean is not None and steps.p95 is not None and not is_stepless:
+    if steps.mean is not None and steps.p95 is not None and steps.count > 1 and not is_stepless:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
     bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
@@ -221,9 +222,11 @@ def _bar(part: BudgetPart, steps: int, path: str, words: Mapping[str, str]) -> B
     )
 
 
-def _evidence(finding: Finding) -> list[Block]:
+def _evidence(diagnosis: Diagnosis, finding: Finding) -> list[Block]:
+    path = f"findings/{diagnosis.findings.index(finding)}/evidence"
     items = [
-        Item(entry.what, tuple(_details(entry))) for entry in finding.evidence[:_MOST_EVIDENCE]
+        Item(state(entry, f"{path}/{place}"), tuple(_details(entry)))
+        for place, entry in enumerate(finding.evidence[:_MOST_EVIDENCE])
     ]
     title = f"Evidence (confidence: {finding.confidence})"
     return [Heading(title, "Evidence"), Items(tuple(items))] if items else []
