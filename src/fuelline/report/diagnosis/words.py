@@ -9,7 +9,7 @@ from fuelline.report.document import Code, Number
 from fuelline.schema.readings import Reading
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.findings import Evidence, Finding, Verdict
+    from fuelline.schema.diagnosis.findings import Evidence, Finding, Stage, Verdict
     from fuelline.schema.parts import Part
 
 _HEALTHY_TITLE = "healthy"
@@ -45,6 +45,8 @@ WAITING_PARTS: tuple[Part, ...] = (
     "unknown",
 )
 """In which training, or a device, waits."""
+INPUT_STAGES: tuple[Stage, ...] = ("read", "fetch", "decode", "transform", "collate", "handoff")
+"""In which one rank's own loader is at work."""
 
 
 def label_of(verdict: Verdict, findings: list[Finding]) -> str:
