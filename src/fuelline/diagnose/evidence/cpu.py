@@ -54,7 +54,8 @@ def cores_are_short(facts: Facts) -> bool | None:
     used = value_of(facts.cores.used)
     if cpu is None or queued is None or fetchers is None or allowed is None or used is None:
         return None
-    if (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED or used >= CORES_FULL * allowed:
+    throttled = (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED
+    if throttled or _in_earnest(facts, used, fetchers * cpu, allowed) >= CORES_FULL * allowed:
         return True
     if _has_idle_cores(facts):
         return False
@@ -62,6 +63,19 @@ def cores_are_short(facts: Facts) -> bool | None:
     needed = cpu + (value_of(facts.input.blocked_share) or 0.0)
     gain_from_cores = (needed + queued) / needed if needed > 0 else 1.0
     return gain_from_cores >= gain_from_workers
+
+
+def _in_earnest(facts: Facts, used: float, fetching: float, allowed: float) -> float:
+    """Cores that the job uses, less those of threads that only spin.
+
+    Threads of torch's kernels spin for a while after each, in case another follows. Where the
+    trainer makes its batches itself, nothing else is to be done meanwhile: while it waits for them
+    it uses what its fetches compute with, and all cores at most while it does not.
+    """
+    wait = value_of(facts.input.wait_share)
+    if facts.loader is None or facts.loader.num_workers != 0 or wait is None:
+        return used
+    return min(used, wait * fetching + (1 - wait) * allowed)
 
 
 def _has_idle_cores(facts: Facts) -> bool:

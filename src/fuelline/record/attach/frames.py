@@ -144,7 +144,7 @@ _BY_FILE: tuple[tuple[re.Pattern[str], Part], ...] = (
 
 def _refine(part: Part, stack: Stack) -> Part:
     """What an inner frame adds: the end of an epoch inside `next`, a backward in a closure."""
-    if part == "input" and any(_ENDING.search(frame.function) for frame in stack):
+    if part == "input" and any(_is_ending(frame) for frame in stack):
         return "epoch start"
     if part == "checkpoint" and _LOADS.search(stack[-1].function):
         return "loop"
@@ -153,6 +153,11 @@ def _refine(part: Part, stack: Stack) -> Part:
         is_called = any(_is_model(frame) for frame in stack)
         return inner or ("forward" if is_called else part)
     return part
+
+
+def _is_ending(frame: StackFrame) -> bool:
+    """Of the loader: what a sample has opened is closed by a `__del__` as well."""
+    return _LOADER.search(frame.file) is not None and _ENDING.search(frame.function) is not None
 
 
 def _is_model(frame: StackFrame) -> bool:

@@ -354,18 +354,18 @@ def _meaning(comparison: RunComparison) -> str:
         )
     if comparison.step.low is None:
         return (
-            "Beyond noise: `?`, as there are too few steps to separate noise from change. Profile "
+            "A question mark: there are too few steps to separate noise from change. Profile "
             "or record several steps of each."
         )
     if comparison.before.recordings + comparison.after.recordings > 2:
         return (
-            "Beyond noise: `more` or `less` is beyond what recordings of the same side differ by "
+            "Beyond noise: more or less is beyond what recordings of the same side differ by "
             "(99 %); empty is not."
         )
     return (
-        "Beyond noise: `more` or `less` is beyond what the same job differs by from run to run, "
+        "Beyond noise: more or less is beyond what the same job differs by from run to run, "
         "and beyond what other processes or another speed of the machine may have added "
-        f"({comparison.step.level} %); `?` is beyond the first, not beyond the second; empty is "
+        f"({comparison.step.level} %); a question mark is beyond the first, not beyond the second; empty is "
         "beyond neither."
     )
 

@@ -77,7 +77,9 @@ class _Life:
 
 
 def measure_start_up(timeline: Timeline, trainer: Trainer, span: Span) -> StartLedger | None:
-    """The ledger; None if nobody wrote down when the process started."""
+    """The ledger; None if nobody wrote down when the process started, or was there to see it."""
+    if timeline.run.attached is not None:
+        return None
     lives = _follow_parents(timeline, trainer.pid, span.start_ns)
     if not lives:
         return None

@@ -41,6 +41,7 @@ CALL = f"Module._call_impl ({TORCH}/nn/modules/module.py:1500)"
         ((LOOP, NEXT), "input"),
         ((LOOP, f"__next__ ({TORCH}/utils/data/dataloader.py:701)"), "input"),
         ((LOOP, NEXT, f"_shutdown_workers ({TORCH}/utils/data/dataloader.py:1)"), "epoch start"),
+        ((LOOP, NEXT, "NpzFile.__del__ (/venv/site-packages/numpy/lib/_npyio_impl.py:9)"), "input"),
         ((LOOP, f"__iter__ ({TORCH}/utils/data/dataloader.py:400)"), "epoch start"),
         ((LOOP, CALL), "forward"),
         ((LOOP, f"Tensor.backward ({TORCH}/_tensor.py:500)"), "backward"),
