@@ -103,6 +103,7 @@ TRAIN = ("train", "llama-3-8b", "--chip", "h100", "--tokens", "15e12")
     ("words", "least"),
     [
         (("serve", "llama-3-8b", "--rate", "4", "--measured", "40", "--explain"), 25),
+        (("serve", "llama-3-8b", "--chip", "h100", "--rate", "2..8", "--slo", "tpot=40ms"), 40),
         (("serve", "mixtral-8x7b", "--batch", "1..64"), 40),
         (("train", "llama-3-8b", "--chip", "h100", "--tokens", "15e12", "--chips", "1024"), 18),
         (

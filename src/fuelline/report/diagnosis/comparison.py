@@ -365,8 +365,8 @@ def _meaning(comparison: RunComparison) -> str:
     return (
         "Beyond noise: more or less is beyond what the same job differs by from run to run, "
         "and beyond what other processes or another speed of the machine may have added "
-        f"({comparison.step.level} %); a question mark is beyond the first, not beyond the second; empty is "
-        "beyond neither."
+        f"({comparison.step.level} %); a question mark is beyond the first, not beyond the second; "
+        "empty is beyond neither."
     )
 
 
