@@ -68,16 +68,33 @@ class Code(str):
 
 
 class Number(str):
-    """A number as it is read, in a table; `path` as of `Bar`, `value` as it stands there."""
+    """A number as it is read, or a sentence about one; `value` as it stands at `path`, as of `Bar`.
 
-    __slots__ = ("path", "value")
+    Paths joined by ` + ` are of the sum; `of` is the path of the whole whose share is read.
+    """
+
+    __slots__ = ("of", "path", "value")
+    of: str
     path: str
     value: float
 
-    def __new__(cls, words: str, value: float, path: str) -> Number:  # noqa: PYI034
+    def __new__(cls, words: str, value: float, path: str, of: str = "") -> Number:  # noqa: PYI034
         """The words, and the number that they say."""
         made = super().__new__(cls, words)
-        made.path, made.value = path, value
+        made.path, made.value, made.of = path, value, of
+        return made
+
+
+class Said(str):
+    """A sentence made of parts, some of which may be a `Number`."""
+
+    __slots__ = ("parts",)
+    parts: tuple[str, ...]
+
+    def __new__(cls, *parts: str) -> Said:  # noqa: PYI034
+        """The parts as they follow each other."""
+        made = super().__new__(cls, "".join(parts))
+        made.parts = parts
         return made
 
 

@@ -424,7 +424,8 @@ def _judged(name: str, before: float, after: float, doubt: _Doubt, usual: float)
         change=change,
         share=change / usual if usual else None,
         judgement=_judge(change, doubt, usual),
-        low=None if half is None else change - half - doubt.down,
+        # Nothing takes less than no time; a sum of changes may be below zero before.
+        low=None if half is None else max(change - half - doubt.down, min(change, -before)),
         high=None if half is None else change + half + doubt.up,
         level=None if half is None else doubt.level,
     )

@@ -78,6 +78,9 @@ def drawn() -> Drawn:
 
 
 def find(answer: Any, path: str) -> Any:
+    """What stands there; the sum if it is several paths."""
+    if " + " in path:
+        return sum(find(answer, each) for each in path.split(" + "))
     for step in path.split("/"):
         answer = answer[int(step)] if isinstance(answer, list) else answer[step]
     return answer

@@ -101,3 +101,22 @@ def test_of_traces_with_wide_noise_more_steps_are_asked_for() -> None:
     text = words(compare_samples(trace, trace))
     assert "profile more steps of each" in text
     assert "may have added (95 %)" in text
+
+
+def test_no_change_within_wide_noise_is_not_shown_as_good_and_no_step_gets_shorter_than_none() -> (
+    None
+):
+    quiet, busy = RunWork(trainer_cpu=[0.01] * 200), RunWork(trainer_cpu=[0.01] * 200, queued=0.02)
+    wide = compare_samples(run(work=busy), run(work=busy))
+    assert wide.judgement == "same"
+    assert wide.step.low == -wide.step.before
+    assert write_comparison(wide).blocks[0].unsure
+    narrow = compare_samples(run(work=quiet), run(work=quiet))
+    assert not write_comparison(narrow).blocks[0].unsure
+
+
+def test_the_legend_is_of_the_last_column_and_stands_below_the_tables() -> None:
+    run_ = msgspec.structs.replace(run(), sentence="it waits")
+    text = words(compare_samples(run_, run_))
+    assert "| step longer by | beyond noise |" in text
+    assert text.index("empty is beyond neither") < text.index("Verdicts")

@@ -22,6 +22,8 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
+    Said,
     Series,
     SideBySide,
     StackedBars,
@@ -29,6 +31,7 @@ from fuelline.report.document import (
     Summary,
     Table,
 )
+from fuelline.schema.diagnosis.findings import Collectives, LateRank
 from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
 from fuelline.schema.foreign import encode_json
 from fuelline.signals.changes import compare_samples
@@ -191,6 +194,54 @@ def test_a_comparison_is_a_page_with_both_sides() -> None:
     assert [find(answer, each["data-path"]) for each in told] == [float(e["value"]) for e in told]
     assert "Steps are" in page.all("h1")[0].text
     assert [each for each in page.all("table") if each.attributes.get("class") == "pairs"]
+
+
+def test_of_several_ranks_it_is_said_whose_time_and_settings_are_shown() -> None:
+    diagnosis = make_diagnoses()["starved"]
+    late = LateRank(rank=1, late_count=3, of=4, caused_wait_seconds=2.0, because="it sleeps")
+    ranks = Collectives(ranks=3, wait_share=0.5, exchange_share=0.1, culprits=[late])
+    top = replace(
+        diagnosis.findings[0], code="SY601", name="straggler", stage="sync", limit="imbalance"
+    )
+    parts = [replace(diagnosis.budget[0], part="collectives"), *diagnosis.budget[1:]]
+    several = replace(
+        diagnosis,
+        verdict=replace(diagnosis.verdict, code="SY601"),
+        findings=[top, *diagnosis.findings],
+        collectives=ranks,
+        budget=parts,
+    )
+    text = page_of(several).elements[0].text
+    assert "of the job's time lost to rank 1" in text
+    assert "the 2 others wait, added up" in text
+    assert "These figures are of the first rank that makes no other wait." in text
+    assert f"{diagnosis.findings[0].title}, in the first rank that makes no other wait: " in text
+    assert "collectiveswaits" in text
+    exchanging = replace(several, collectives=replace(ranks, wait_share=0.1, exchange_share=0.5))
+    assert "collectiveswaits" not in page_of(exchanging).elements[0].text
+    alone = page_of(replace(several, collectives=Collectives(ranks=1))).elements[0].text
+    assert "the first rank" not in alone
+
+
+def test_numbers_in_a_sentence_and_shares_of_a_whole_name_their_places() -> None:
+    said = Said("waits ", Number("3 s", 3.0, "wait"), " of <b>")
+    share = Number("30.0", 3, "part + rest", "whole")
+    document = Document((Items((Item(said, (said,)),)), Table(("%",), ((share,),))))
+    page = Page(render_page(document, "numbers"))
+    told = [each.attributes for each in page.all("data")]
+    assert [each["data-path"] for each in told] == ["wait", "wait", "part + rest"]
+    assert told[2]["data-of"] == "whole"
+    assert find({"part": 1, "rest": 2}, "part + rest") == 3
+    assert "waits 3 s of <b>" in [each.text for each in page.all("p")]
+
+
+def test_one_step_has_neither_mean_nor_percentile() -> None:
+    diagnosis = make_diagnoses()["starved"]
+    one = replace(diagnosis, steps=replace(diagnosis.steps, count=1))
+    assert "600 steps, mean 100 ms, p95 100 ms" in page_of(diagnosis).elements[0].text
+    text = page_of(one).elements[0].text
+    assert ", 1 step" in text
+    assert "1 step, mean" not in text
 
 
 def test_each_block_has_its_element() -> None:

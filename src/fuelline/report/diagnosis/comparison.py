@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _MOST_ROWS = 12
 _LEAST_SHARE = 0.001
 """Of a step: smaller parts that hardly changed are not listed."""
+_SURE = "beyond noise"
+"""The column that says whether a change is more than that."""
 _WORDS = {"slower": "more", "faster": "less", "same": "", "cannot tell": "?"}
 
 
@@ -43,9 +45,9 @@ def write_comparison(comparison: RunComparison) -> Document:
             *_table(_where(comparison), comparison.parts, comparison),
             *_rare(comparison),
             *_table("Kernels by class, all streams added up", comparison.kernels, comparison),
+            Statement(_meaning(comparison)),
             *_verdicts(comparison),
             *_notes(comparison),
-            Statement(_meaning(comparison)),
         )
     )
 
@@ -63,7 +65,8 @@ def _summarise(comparison: RunComparison) -> Summary:
         sentence=_sentence(comparison),
         label=_limit(comparison),
         alarm=comparison.is_over or (comparison.threshold is None and slower),
-        unsure=not comparison.is_over and comparison.judgement == "cannot tell",
+        unsure=not comparison.is_over
+        and (comparison.judgement == "cannot tell" or _may_hide_a_change(comparison)),
         figures=()
         if comparison.unit == "share"
         else (
@@ -211,14 +214,22 @@ _RECORDED_LEVEL = 99
 """Of intervals between recorded runs; those between traces, which have few steps, are at 95 %."""
 
 
+def _may_hide_a_change(comparison: RunComparison) -> bool:
+    """Whether "no change" is said only because the noise is as large as a change worth seeing."""
+    is_same = comparison.judgement == "same" and comparison.judged_by == "step"
+    return is_same and _is_wide(comparison.step)
+
+
+def _is_wide(step: Change) -> bool:
+    return max(abs(step.low or 0.0), abs(step.high or 0.0)) >= NOTABLE_FRAC * step.before
+
+
 def _more(comparison: RunComparison) -> str:
     """What would tell, where these recordings could not."""
     step, needed = comparison.step, comparison.recordings_needed
     sides = (comparison.before, comparison.after)
-    reach = max(abs(step.low or 0.0), abs(step.high or 0.0))
-    if reach < NOTABLE_FRAC * step.before or min(side.recordings for side in sides) >= (
-        needed or MOST_RECORDINGS
-    ):
+    enough = needed or MOST_RECORDINGS
+    if not _is_wide(step) or min(side.recordings for side in sides) >= enough:
         return ""
     if step.level != _RECORDED_LEVEL:
         return " To see a smaller change, profile more steps of each."
@@ -279,7 +290,7 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
         header: tuple[str, ...] = ("part", "before", "after", "change")
         rows = tuple(_share_row(each, paths[id(each)]) for each in shown)
     else:
-        header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
+        header = ("part", "before", "after", "change", f"{comparison.unit} longer by", _SURE)
         rows = tuple(_row(each, paths[id(each)]) for each in shown)
     return [Heading(title), SideBySide(Table(header, rows), values)]
 
@@ -316,7 +327,7 @@ def _rare(comparison: RunComparison) -> list[Block]:
         )
         for each in comparison.rare
     )
-    header = ("part", "before", "after", f"change per {comparison.unit}", "")
+    header = ("part", "before", "after", f"change per {comparison.unit}", _SURE)
     return [Heading("Once in many steps"), Table(header, rows)] if rows else []
 
 
@@ -343,15 +354,19 @@ def _meaning(comparison: RunComparison) -> str:
         )
     if comparison.step.low is None:
         return (
-            "`?`: there are too few steps to separate noise from change. Profile or record "
-            "several steps of each."
+            "A question mark: there are too few steps to separate noise from change. Profile "
+            "or record several steps of each."
         )
     if comparison.before.recordings + comparison.after.recordings > 2:
-        return "more, less: beyond what recordings of the same side differ by (99 %)."
+        return (
+            "Beyond noise: more or less is beyond what recordings of the same side differ by "
+            "(99 %); empty is not."
+        )
     return (
-        "more, less: beyond what the same job differs by from run to run, and beyond what other "
-        f"processes or another speed of the machine may have added ({comparison.step.level} %). "
-        "`?`: beyond the first, not beyond the second."
+        "Beyond noise: more or less is beyond what the same job differs by from run to run, "
+        "and beyond what other processes or another speed of the machine may have added "
+        f"({comparison.step.level} %); a question mark is beyond the first, not beyond the second; "
+        "empty is beyond neither."
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.devices import DeviceFacts, RungName
     from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.parts import DevicePart
 
 _WORDS = {
     "reported utilisation": "reported as busy",
@@ -26,6 +27,11 @@ _MOST_DEVICES = 16
 LEAST_USD = 0.005
 """Less would be shown as nothing."""
 _LONGER = 1.05
+_SHOWN = 0.01
+DEVICE_WORDS: dict[DevicePart, str] = {
+    "host-paced": "computing or waiting for launches",
+    "unknown": "not known",
+}
 _MEANING = "Reported as busy means that some kernel was running, not that the chip was full."
 
 
@@ -43,7 +49,7 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
             falling=diagnosis.trace is None,
         ),
         Items((*_unknown(devices), *_lines(diagnosis))),
-        Statement(" ".join([_meaning(diagnosis), *_unused(diagnosis)])),
+        Statement(" ".join([_meaning(diagnosis), *_mfu(devices), *_unused(diagnosis)])),
     ]
 
 
@@ -59,6 +65,11 @@ def _meaning(diagnosis: Diagnosis) -> str:
             )
             whole += f"its last it is {duration(recorded)}"
     return f"Shares of {whole}. {_MEANING}"
+
+
+def _mfu(devices: list[DeviceFacts]) -> list[str]:
+    known = any(device.ladder.get("MFU") is not None for device in devices)
+    return ["MFU is the share of the chip's peak rate of math that was reached."] if known else []
 
 
 def _longer(diagnosis: Diagnosis) -> float | None:
@@ -138,3 +149,17 @@ def _unused(diagnosis: Diagnosis) -> list[str]:
     if not unused:
         return []
     return [f"Visible but not used by the job: {', '.join(unused)}."]
+
+
+def describe_device_side(diagnosis: Diagnosis) -> list[Block]:
+    """Where the device's own time went, in one line."""
+    budget = diagnosis.device_budget
+    if budget is None:
+        return []
+    parts = sorted(budget.parts, key=budget.share_of, reverse=True)
+    shown = [
+        f"{DEVICE_WORDS.get(part, part)} {percent(budget.share_of(part))}"
+        for part in parts
+        if budget.share_of(part) >= _SHOWN
+    ]
+    return [Statement(f"By its own clock the accelerator spends: {', '.join(shown)}.")]

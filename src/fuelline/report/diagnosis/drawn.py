@@ -76,9 +76,10 @@ def _list_figures(diagnosis: Diagnosis, top: Finding | None) -> list[Figure]:
     if top is not None:
         path = f"findings/{diagnosis.findings.index(top)}"
         share, lost_s = top.lost_share, top.lost_seconds
+        of_time, in_run = _whose(diagnosis, top)
         found = [
-            Figure("of the time lost", percent(share), f"{path}/lost_share", share),
-            Figure("lost in this run", duration(lost_s), f"{path}/lost_seconds", lost_s),
+            Figure(of_time, percent(share), f"{path}/lost_share", share),
+            Figure(in_run, duration(lost_s), f"{path}/lost_seconds", lost_s),
             *_list_money(diagnosis, top, path),
         ]
     elif reached is not None:
@@ -91,6 +92,14 @@ def _list_figures(diagnosis: Diagnosis, top: Finding | None) -> list[Figure]:
     elif steps.mean is not None:
         found.append(Figure("per step", duration(steps.mean), "steps/mean", steps.mean))
     return found
+
+
+def _whose(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
+    """Words for what is lost: where one rank is late, the job loses less than all waits added."""
+    late = diagnosis.collectives.culprits
+    if diagnosis.trace is None and late and (top.stage, top.limit) == ("sync", "imbalance"):
+        return f"of the job's time lost to rank {late[0].rank}", "the job is longer by"
+    return "of the time lost", "lost in this run"
 
 
 def _list_money(diagnosis: Diagnosis, top: Finding, path: str) -> list[Figure]:
@@ -275,23 +284,40 @@ def _row_of(level: StepLevel, buckets: range) -> tuple[str, ...]:
     )
 
 
+def judged_rank(diagnosis: Diagnosis) -> str:
+    """Whose time and settings a recording of several ranks is judged by; empty if of one."""
+    ranks = diagnosis.collectives
+    if diagnosis.trace is not None or ranks.ranks < 2:
+        return ""
+    return "the first rank that makes no other wait" if ranks.culprits else "the first rank"
+
+
+def is_waiting(part: str, diagnosis: Diagnosis) -> bool:
+    """Whether training waits in it: at collectives if ranks wait longer than they exchange."""
+    ranks = diagnosis.collectives
+    if part == "collectives" and ranks.wait_share is not None:
+        return ranks.wait_share > (ranks.exchange_share or 0.0)
+    return part in WAITING_PARTS
+
+
 def link_ranks(diagnosis: Diagnosis) -> list[Block]:
     """Who makes the others wait, and why."""
     culprits = diagnosis.collectives.culprits
     if not culprits:
         return []
-    links = tuple(_link(late, place) for place, late in enumerate(culprits))
+    others = max(1, diagnosis.collectives.ranks - 1)
+    links = tuple(_link(late, place, others) for place, late in enumerate(culprits))
     return [Heading("Which rank makes the others wait", "Ranks"), Chain(links)]
 
 
-def _link(late: LateRank, place: int) -> Link:
+def _link(late: LateRank, place: int, others: int) -> Link:
     path = f"collectives/culprits/{place}"
     counted = f"last in {number(late.late_count)} of {number(late.of)}"
     return Link(
         cause=late.because,
         rank=Figure(counted, f"rank {late.rank}", f"{path}/rank", late.rank),
         effect=Figure(
-            "the others wait, together",
+            "the other waits" if others == 1 else f"the {others} others wait, added up",
             duration(late.caused_wait_seconds),
             f"{path}/caused_wait_seconds",
             late.caused_wait_seconds,

@@ -79,7 +79,9 @@ def describe_trace(diagnosis: Diagnosis) -> list[Block]:
 
 def _ledger(trace: TraceAnswer) -> list[Block]:
     shown = trace.ledgers[:_MOST_DEVICES]
-    rows = tuple(_ledger_row(ledger) for ledger in shown)
+    rows = tuple(
+        _ledger_row(ledger, f"trace/ledgers/{place}") for place, ledger in enumerate(shown)
+    )
     more = len(trace.ledgers) - len(shown)
     note = f" {more} more devices are in the JSON." if more else ""
     undivided = [ledger.shares()["undivided communication"] for ledger in trace.ledgers]
@@ -102,15 +104,14 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     ]
 
 
-def _ledger_row(ledger: DeviceLedger) -> tuple[str, ...]:
-    wall = max(1, ledger.wall_ns)
-    shares = (sum(ledger.parts_ns[part] for part in parts) / wall for _, parts in _COLUMNS)
-    return (
-        str(ledger.rank),
-        str(ledger.device),
-        _percent(ledger.busy_ns / wall),
-        *map(_percent, shares),
-    )
+def _ledger_row(ledger: DeviceLedger, path: str) -> tuple[str, ...]:
+    wall, whole = max(1, ledger.wall_ns), f"{path}/wall_ns"
+    cells = [Number(_percent(ledger.busy_ns / wall), ledger.busy_ns, f"{path}/busy_ns", whole)]
+    for _, parts in _COLUMNS:
+        spent = sum(ledger.parts_ns[part] for part in parts)
+        where = " + ".join(f"{path}/parts_ns/{part}" for part in parts)
+        cells.append(Number(_percent(spent / wall), spent, where, whole))
+    return (str(ledger.rank), str(ledger.device), *cells)
 
 
 def _stack_row(ledger: DeviceLedger) -> tuple[str, tuple[tuple[str, float], ...]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Code
+from fuelline.report.document import Code, Number
+from fuelline.schema.readings import Reading
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.findings import Finding, Verdict
+    from fuelline.schema.diagnosis.findings import Evidence, Finding, Stage, Verdict
     from fuelline.schema.parts import Part
 
 _HEALTHY_TITLE = "healthy"
@@ -44,6 +45,8 @@ WAITING_PARTS: tuple[Part, ...] = (
     "unknown",
 )
 """In which training, or a device, waits."""
+INPUT_STAGES: tuple[Stage, ...] = ("read", "fetch", "decode", "transform", "collate", "handoff")
+"""In which one rank's own loader is at work."""
 
 
 def label_of(verdict: Verdict, findings: list[Finding]) -> str:
@@ -58,6 +61,13 @@ def label_of(verdict: Verdict, findings: list[Finding]) -> str:
 def title_of(finding: Finding) -> str:
     """`PR201 too few workers`, because a code alone explains nothing."""
     return f"{finding.code} {finding.title}"
+
+
+def state(evidence: Evidence, path: str) -> str:
+    """Its sentence, and where in the JSON its number stands."""
+    if not isinstance(evidence.signal, Reading):
+        return evidence.what
+    return Number(evidence.what, evidence.signal.value, f"{path}/signal/value")
 
 
 _COMMANDS = ("blockdev", "fuelline", "nvidia-smi", "python")

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.devices import describe_device_side, describe_devices
 from fuelline.report.diagnosis.drawn import (
     Drawn,
     compare_stretches,
     is_outdone,
+    is_waiting,
+    judged_rank,
     link_ranks,
     offer_sliders,
     or_nothing,
@@ -27,11 +29,12 @@ from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.start_up import describe_start_up
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.diagnosis.words import (
+    INPUT_STAGES,
     PART_WORDS,
     TIER_WORDS,
     TIME_WORDS,
-    WAITING_PARTS,
     as_code,
+    state,
     title_of,
 )
 from fuelline.report.document import (
@@ -61,16 +64,10 @@ if TYPE_CHECKING:
         ServedFiles,
     )
     from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, RemoteUse, Stretch
-    from fuelline.schema.parts import DevicePart
 
 
 _MOST_EVIDENCE = 8
 _LEAST_CUT = 0.01
-_SHOWN = 0.01
-DEVICE_WORDS: dict[DevicePart, str] = {
-    "host-paced": "computing or waiting for launches",
-    "unknown": "not known",
-}
 
 
 def write_document(
@@ -106,13 +103,13 @@ def write_document(
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *ranks,
-            *(_evidence(top) if top is not None else ()),
+            *(_evidence(diagnosis, top) if top is not None else ()),
             *(_remedies(top, may_fix=_may_fix(diagnosis)) if top is not None else ()),
             *_recommended(diagnosis, top),
             *sliders,
-            *_also_found(others),
+            *_also_found(others, judged_rank(diagnosis)),
             *_unseen(diagnosis),
-            *_device_side(diagnosis),
+            *describe_device_side(diagnosis),
             *last,
             *_hourly_loss(diagnosis),
             *_energy(diagnosis),
@@ -163,7 +160,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
     title = f"Where the time went: {duration(window.seconds)}"
     title += " without steps" if is_stepless else f", {number(steps.count)} {kind}"
-    if steps.mean is not None and steps.p95 is not None and not is_stepless:
+    if steps.mean is not None and steps.p95 is not None and steps.count > 1 and not is_stepless:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
     bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
@@ -193,6 +190,8 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
                     f" Not counted: {duration(window.before_seconds)} of warm-up or other steps "
                     f"before, {duration(window.after_seconds)} after."
                 )
+    whose = judged_rank(diagnosis)
+    note += f" These figures are of {whose}." if whose else ""
     return [Heading(title, "Time"), Bars(bars), Statement(note)]
 
 
@@ -203,27 +202,29 @@ def _list_bars(diagnosis: Diagnosis) -> tuple[Bar, ...]:
     parted = 0 if diagnosis.trace is not None or steps.kind == "time" else steps.count
     words = TIME_WORDS if steps.kind == "time" else PART_WORDS
     return tuple(
-        _bar(part, parted, f"budget/{place}/share", words)
+        _bar(part, parted, f"budget/{place}/share", words, waits=is_waiting(part.part, diagnosis))
         for place, part in enumerate(diagnosis.budget)
         if part.share >= 0.001
     )
 
 
-def _bar(part: BudgetPart, steps: int, path: str, words: Mapping[str, str]) -> Bar:
+def _bar(part: BudgetPart, steps: int, path: str, words: Mapping[str, str], *, waits: bool) -> Bar:
     spent = f"{duration(part.seconds / steps)} per step" if steps else duration(part.seconds)
     return Bar(
         label=words.get(part.part, part.part),
         share=part.share,
         detail=spent,
-        marked=part.part in WAITING_PARTS,
+        marked=waits,
         path=path,
         code=part.part,
     )
 
 
-def _evidence(finding: Finding) -> list[Block]:
+def _evidence(diagnosis: Diagnosis, finding: Finding) -> list[Block]:
+    path = f"findings/{diagnosis.findings.index(finding)}/evidence"
     items = [
-        Item(entry.what, tuple(_details(entry))) for entry in finding.evidence[:_MOST_EVIDENCE]
+        Item(state(entry, f"{path}/{place}"), tuple(_details(entry)))
+        for place, entry in enumerate(finding.evidence[:_MOST_EVIDENCE])
     ]
     title = f"Evidence (confidence: {finding.confidence})"
     return [Heading(title, "Evidence"), Items(tuple(items))] if items else []
@@ -290,17 +291,16 @@ def _gain_details(remedy: Remedy) -> list[str]:
     return details
 
 
-def _also_found(findings: list[Finding]) -> list[Block]:
+def _also_found(findings: list[Finding], rank: str) -> list[Block]:
     if not findings:
         return []
-    items = tuple(
-        Item(
-            f"{title_of(finding)}: {finding.sentence}",
-            (as_code(finding.remedies[0].setting),) if finding.remedies else (),
-        )
-        for finding in findings
-    )
-    return [Heading("Also found"), Items(items)]
+    items = []
+    for finding in findings:
+        # What ranks do together is of all of them, and a device's or host's state is not a rank's.
+        own = f", in {rank}" if rank and finding.stage in INPUT_STAGES else ""
+        details = (as_code(finding.remedies[0].setting),) if finding.remedies else ()
+        items.append(Item(f"{title_of(finding)}{own}: {finding.sentence}", details))
+    return [Heading("Also found"), Items(tuple(items))]
 
 
 def _unseen(diagnosis: Diagnosis) -> list[Block]:
@@ -337,20 +337,6 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     hourly = losses[0] / diagnosis.window.seconds * 3600
     words = f"At {price:g} USD per hour this costs {hourly:.2f} USD per hour and accelerator."
     return [Statement(words)]
-
-
-def _device_side(diagnosis: Diagnosis) -> list[Block]:
-    """Where the device's own time went, in one line."""
-    budget = diagnosis.device_budget
-    if budget is None:
-        return []
-    parts = sorted(budget.parts, key=budget.share_of, reverse=True)
-    shown = [
-        f"{DEVICE_WORDS.get(part, part)} {percent(budget.share_of(part))}"
-        for part in parts
-        if budget.share_of(part) >= _SHOWN
-    ]
-    return [Statement(f"By its own clock the accelerator spends: {', '.join(shown)}.")]
 
 
 def _energy(diagnosis: Diagnosis) -> list[Block]:

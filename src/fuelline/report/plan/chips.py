@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Document, Heading, Item, Items, Number, Statement, Table
-from fuelline.report.plan.terms import limit_of, span
+from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.plan.terms import limit_of, placed_span
 from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan.answers import ChipLine, ChipsAnswer, Dimension, ShapeAnswer
-    from fuelline.schema.plan.estimates import Estimate
 
     Placed = tuple[ChipLine, str]
     """And where it stands in the JSON."""
@@ -92,18 +91,13 @@ def _legend(fit: list[ChipLine], precision: str) -> str:
     return " ".join(words)
 
 
-def _span(value: Estimate | None, path: str, factor: float = 1.0) -> str:
-    words = span(value, factor)
-    return words if value is None else Number(words, value.value, f"{path}/value")
-
-
 def _user_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     user = line.user_tokens_per_s
     return (
         _name(line, precision),
         str(line.chips),
         "-" if line.floor_s is None else short(line.floor_s * 1e3),
-        _span(user, f"{at}/user_tokens_per_s"),
+        placed_span(user, f"{at}/user_tokens_per_s"),
         limit_of(user),
         limit_of(line.tokens_per_s_per_chip),
     )
@@ -112,9 +106,9 @@ def _user_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
 def _load_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     return (
         _name(line, precision),
-        _span(line.tokens_per_s_per_chip, f"{at}/tokens_per_s_per_chip"),
-        _span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
-        _span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
+        placed_span(line.tokens_per_s_per_chip, f"{at}/tokens_per_s_per_chip"),
+        placed_span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
+        placed_span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
     )
 
 
@@ -122,8 +116,8 @@ def _rate_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     rate = line.tokens_per_s_per_chip
     return (
         _name(line, precision),
-        _span(line.mfu_range, f"{at}/mfu_range", 100),
-        _span(rate, f"{at}/tokens_per_s_per_chip"),
+        placed_span(line.mfu_range, f"{at}/mfu_range", 100),
+        placed_span(rate, f"{at}/tokens_per_s_per_chip"),
         limit_of(rate),
     )
 
@@ -131,8 +125,8 @@ def _rate_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
 def _cost_cells(line: ChipLine, precision: str, at: str) -> tuple[str, ...]:
     return (
         _name(line, precision),
-        _span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
-        _span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
+        placed_span(line.usd_per_mtoken_range, f"{at}/usd_per_mtoken_range"),
+        placed_span(line.joule_per_token_range, f"{at}/joule_per_token_range"),
     )
 
 

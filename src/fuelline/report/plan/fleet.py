@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
+from fuelline.report.document import Block, Heading, Item, Items, Number, Statement, Table
 from fuelline.report.plan.terms import changing, draw, limit_of, spread_words
 from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, percent, plain, short
@@ -24,7 +24,7 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
     kept = [each for each in fleet.options if each.simulated is not None]
     blocks: list[Block] = [Heading(f"Under load, simulated: {fleet.arrivals}")]
     if kept:
-        blocks.append(_table(kept))
+        blocks.append(_table(fleet))
         blocks.append(Items(tuple(_items(kept[0], fleet))))
     missed = [
         Item(f"{_way(each)}: {each.why_not}") for each in fleet.options if each.simulated is None
@@ -63,8 +63,8 @@ def write_rates(answer: ServeAnswer) -> list[Block]:
     unit = " %" if name in ("headroom", "vary", "attain") else ""
     found = [(point.at, point.fleet) for point in answer.sweep if point.fleet is not None]
     lines = tuple(
-        (f"{point.at:g}{unit}", *(_line(point.fleet) if point.fleet else _nothing(point)))
-        for point in answer.sweep
+        (f"{point.at:g}{unit}", *(_line(point.fleet, at) if point.fleet else _nothing(point)))
+        for at, point in ((f"sweep/{place}/fleet", each) for place, each in enumerate(answer.sweep))
     )
     doubts = tuple(
         (f"{point.at:g}{unit}", *_doubt(point.fleet), limit_of(point.option.tpot_s))
@@ -103,23 +103,31 @@ def _way(option: FleetOption) -> str:
     return spread_words(option.spread)
 
 
-def _table(options: list[FleetOption]) -> Table:
-    return Table(_COLUMNS, tuple(_line(each) for each in options))
+def _table(fleet: FleetAnswer) -> Table:
+    lines = (
+        _line(each, f"fleet/options/{place}")
+        for place, each in enumerate(fleet.options)
+        if each.simulated is not None
+    )
+    return Table(_COLUMNS, tuple(lines))
 
 
-def _line(option: FleetOption) -> tuple[str, ...]:
-    found = option.simulated
+def _line(option: FleetOption, path: str) -> tuple[str, ...]:
+    found, usd = option.simulated, option.usd_per_hour
     if found is None:
         raise ValueError(option.why_not)
+    kept = found.attained_share
     return (
         _way(option),
-        str(option.replicas),
-        str(option.bought),
-        str(option.chips),
-        "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.0f}",
+        Number(str(option.replicas), option.replicas, f"{path}/replicas"),
+        Number(str(option.bought), option.bought, f"{path}/bought"),
+        Number(str(option.chips), option.chips, f"{path}/chips"),
+        "-" if usd is None else Number(f"{usd:,.0f}", usd, f"{path}/usd_per_hour"),
         _pair(found.ttft_s),
         "-" if found.tpot_s is None else _pair(found.tpot_s),
-        "too few" if option.short else percent(found.attained_share),
+        "too few"
+        if option.short
+        else Number(percent(kept), kept, f"{path}/simulated/attained_share"),
     )
 
 

@@ -10,6 +10,8 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
+    Said,
     Statement,
     Table,
 )
@@ -17,9 +19,10 @@ from fuelline.report.plan.fleet import count_words, write_fleet
 from fuelline.report.plan.serve_sweep import speed_cells, write_sweep
 from fuelline.report.plan.terms import (
     between,
-    between_times,
     brief_words,
-    span,
+    placed,
+    placed_span,
+    placed_times,
     spread_words,
     time_scale,
     write_close,
@@ -77,6 +80,10 @@ def _title(answer: ServeAnswer) -> str:
     return "  ·  ".join(parts)
 
 
+_BEST = "options/0"
+"""Where it stands in the JSON."""
+
+
 def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
     many = f"{best.replicas} x " if best.replicas > 1 else ""
     way = (
@@ -84,9 +91,12 @@ def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
         if best.spread.chips > 1
         else f"{best.chips} {best.chip}"
     )
-    cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} per hour"
-    verdict = f"{way} ({spread_words(best.spread)}){cost}{_keeps(answer, best)}."
-    return f"{verdict} {_enough(answer, best)}".rstrip()
+    cost: tuple[str, ...] = ()
+    if best.usd_per_hour is not None:
+        hourly = best.usd_per_hour
+        cost = (", $", Number(f"{hourly:,.2f}", hourly, f"{_BEST}/usd_per_hour"), " per hour")
+    keeps = f"{_keeps(answer, best)}. {_enough(answer, best)}".rstrip()
+    return Said(f"{way} ({spread_words(best.spread)})", *cost, keeps)
 
 
 def _keeps(answer: ServeAnswer, best: ServeOption) -> str:
@@ -150,24 +160,35 @@ def _limit(best: ServeOption) -> str:
 
 
 def _reaches(best: ServeOption) -> list[Item]:
-    rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
+    sequences = count(best.sequences, "sequence")
+    fit = f"{best.most_sequences:,}"
+    alone = duration(best.prefill_s)
     items = [
         Item(
-            f"per replica: {rate}, {count(best.sequences, 'sequence')} at once "
-            f"({best.most_sequences:,} fit)"
+            Said(
+                *("per replica: ", placed(best.rate_tokens_per_s, f"{_BEST}/rate_tokens_per_s")),
+                *(" tokens/s, ", Number(sequences, best.sequences, f"{_BEST}/sequences")),
+                *(" at once (", Number(fit, best.most_sequences, f"{_BEST}/most_sequences")),
+                " fit)",
+            )
         ),
-        Item(f"per token: {between_times(best.tpot_s)}"),
+        Item(Said("per token: ", placed_times(best.tpot_s, f"{_BEST}/tpot_s"))),
         Item(
-            f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
+            Said(
+                *("first token: ", placed_times(best.ttft_s, f"{_BEST}/ttft_s")),
+                *(", a prompt alone ", Number(alone, best.prefill_s, f"{_BEST}/prefill_s")),
+            )
         ),
         Item(_critical(best)),
     ]
     if best.experts is not None:
         items.append(write_experts(best.experts))
     if best.usd_per_mtoken_range is not None:
-        items.append(Item(f"${between(best.usd_per_mtoken_range)} per million output tokens"))
+        money = placed(best.usd_per_mtoken_range, f"{_BEST}/usd_per_mtoken_range")
+        items.append(Item(Said("$", money, " per million output tokens")))
     if best.joule_per_token_range is not None:
-        items.append(Item(between(best.joule_per_token_range, 1.0, "J per output token")))
+        joules = placed(best.joule_per_token_range, f"{_BEST}/joule_per_token_range")
+        items.append(Item(Said(joules, " J per output token")))
     return items
 
 
@@ -176,9 +197,10 @@ def _critical(best: ServeOption) -> str:
         return "critical batch: none; bandwidth limits the products of a step at every batch"
     ends = best.critical_batch_range
     doubt = "" if ends is None else f" ({ends.low:,.0f} to {ends.high:,.0f})"
-    return (
-        f"critical batch: about {count(best.critical_batch, 'sequence')}{doubt}; below it "
-        "bandwidth limits the products of a decode step, above it math"
+    about = count(best.critical_batch, "sequence")
+    return Said(
+        *("critical batch: about ", Number(about, best.critical_batch, f"{_BEST}/critical_batch")),
+        f"{doubt}; below it bandwidth limits the products of a decode step, above it math",
     )
 
 
@@ -197,25 +219,31 @@ def _floor(floor: Floor, best: ServeOption) -> str:
         else ""
     )
     bus = ", including the host bus," if best.host_share > 0 else ""
+    speed = size(floor.bandwidth_bytes_per_s)
     words = (
-        f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
-        f"({duration(floor.seconds)} per token): "
-        f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
-        "are read for each token, at "
-        f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
-        f"chip{'s' if floor.chips > 1 else ''}. A bound from {_ORIGINS[floor.origin]}, not an "
-        "estimate."
+        "One user cannot get more than ",
+        Number(short(floor.tokens_per_s), floor.tokens_per_s, "floor/tokens_per_s"),
+        *(" tokens/s (", Number(duration(floor.seconds), floor.seconds, "floor/seconds")),
+        " per token): ",
+        Number(size(floor.weight_bytes), floor.weight_bytes, "floor/weight_bytes"),
+        f" of weights{experts} and ",
+        Number(size(floor.cache_bytes), floor.cache_bytes, "floor/cache_bytes"),
+        " of cache are read for each token, at ",
+        Number(speed, floor.bandwidth_bytes_per_s, "floor/bandwidth_bytes_per_s"),
+        f"/s{bus} on {floor.chips} chip{'s' if floor.chips > 1 else ''}. ",
+        f"A bound from {_ORIGINS[floor.origin]}, not an estimate.",
     )
     if floor.measured_share is None:
-        return words
-    share = floor.measured_share
+        return Said(*words)
+    share, path = floor.measured_share, "floor/measured_share"
     if share > 1:
-        return (
-            f"{words} Your {floor.measured_per_s:g} are {share:.2f} times that: several tokens "
-            "come from one step "
-            "(speculation), or it is another model, precision or number of chips."
+        return Said(
+            *(*words, f" Your {floor.measured_per_s:g} are ", Number(f"{share:.2f}", share, path)),
+            " times that: several tokens come from one step (speculation), or it is another model, "
+            "precision or number of chips.",
         )
-    return f"{words} Your {floor.measured_per_s:g} are {percent(share)} of it."
+    yours = f" Your {floor.measured_per_s:g} are "
+    return Said(*words, yours, Number(percent(share), share, path), " of it.")
 
 
 def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
@@ -259,24 +287,27 @@ def _options(answer: ServeAnswer) -> list[Block]:
         Table(
             speeds,
             tuple(
-                (name, *speed_cells(each, factor))
-                for name, each in zip(names, options, strict=True)
+                (name, *speed_cells(each, factor, f"options/{place}"))
+                for place, (name, each) in enumerate(zip(names, options, strict=True))
             ),
         ),
         Statement("and what it takes:"),
         Table(
             costs,
-            tuple((name, *_costs(each)) for name, each in zip(names, options, strict=True)),
+            tuple(
+                (name, *_costs(each, f"options/{place}"))
+                for place, (name, each) in enumerate(zip(names, options, strict=True))
+            ),
         ),
     ]
 
 
-def _costs(option: ServeOption) -> tuple[str, ...]:
+def _costs(option: ServeOption, path: str) -> tuple[str, ...]:
     return (
         brief_words(option.spread),
-        f"{option.chips:,}",
-        span(option.usd_per_mtoken_range),
-        span(option.joule_per_token_range),
+        Number(f"{option.chips:,}", option.chips, f"{path}/chips"),
+        placed_span(option.usd_per_mtoken_range, f"{path}/usd_per_mtoken_range"),
+        placed_span(option.joule_per_token_range, f"{path}/joule_per_token_range"),
         "yes" if option.meets else "no",
     )
 

@@ -6,18 +6,17 @@ changes: the rate for a batch, money for a price, the share of the floor for a m
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
+from fuelline.report.document import Block, Chart, Heading, Number, Series, Statement, Table
 from fuelline.report.plan.fleet import write_rates
 from fuelline.report.plan.terms import (
     brief_words,
     changing,
     draw,
     limit_of,
+    placed_span,
     short_limit,
-    span,
     time_scale,
 )
 from fuelline.schema.plan.estimates import PLAN_LEVEL
@@ -46,7 +45,7 @@ def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     costs = ("way", second, f"$/Mtok ({PLAN_LEVEL} %)", f"J/token ({PLAN_LEVEL} %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
-        _table(answer, speeds, partial(speed_cells, factor=factor)),
+        _table(answer, speeds, lambda option, path: speed_cells(option, factor, path)),
         Statement("and what it takes:"),
         _table(answer, costs, _batch_costs if answer.swept == "batch" else _costs),
     ]
@@ -70,15 +69,21 @@ def _at(answer: ServeAnswer, point: SweepPoint) -> str:
 
 
 def _table(
-    answer: ServeAnswer, header: tuple[str, ...], cells: Callable[[ServeOption], tuple[str, ...]]
+    answer: ServeAnswer,
+    header: tuple[str, ...],
+    cells: Callable[[ServeOption, str], tuple[str, ...]],
 ) -> Table:
     blank = ("-",) * (len(header) - 1)
     rows = [
         (
             _at(answer, point),
-            *(cells(point.option) if point.option is not None else (point.why_not, *blank)),
+            *(
+                cells(point.option, f"sweep/{place}/option")
+                if point.option is not None
+                else (point.why_not, *blank)
+            ),
         )
-        for point in answer.sweep
+        for place, point in enumerate(answer.sweep)
     ]
     if len(rows) > 2 and len({row[1:] for row in rows}) == 1:
         rows = [(f"{rows[0][0]} to {rows[-1][0]}", *rows[0][1:])]  # one line stands for all
@@ -91,28 +96,28 @@ def _times(answer: ServeAnswer) -> tuple[str, float]:
     return time_scale(*(end for each in found for end in (each.tpot_s.high, each.ttft_s.high)))
 
 
-def speed_cells(option: ServeOption, factor: float) -> tuple[str, ...]:
-    """Rate, times and limit, with intervals."""
+def speed_cells(option: ServeOption, factor: float, path: str) -> tuple[str, ...]:
+    """Rate, times and limit, with intervals; `path` of the option."""
     return (
-        span(option.rate_tokens_per_s),
-        span(option.tpot_s, factor),
-        span(option.ttft_s, factor),
+        placed_span(option.rate_tokens_per_s, f"{path}/rate_tokens_per_s"),
+        placed_span(option.tpot_s, f"{path}/tpot_s", factor),
+        placed_span(option.ttft_s, f"{path}/ttft_s", factor),
         limit_of(option.tpot_s),
     )
 
 
-def _costs(option: ServeOption) -> tuple[str, ...]:
+def _costs(option: ServeOption, path: str) -> tuple[str, ...]:
     many = f"{option.replicas} x " if option.replicas > 1 else ""
     return (
         f"{many}{option.chip} {brief_words(option.spread)}",
-        f"{option.sequences:,.0f}",
-        span(option.usd_per_mtoken_range),
-        span(option.joule_per_token_range),
+        Number(f"{option.sequences:,.0f}", option.sequences, f"{path}/sequences"),
+        placed_span(option.usd_per_mtoken_range, f"{path}/usd_per_mtoken_range"),
+        placed_span(option.joule_per_token_range, f"{path}/joule_per_token_range"),
     )
 
 
-def _batch_costs(option: ServeOption) -> tuple[str, ...]:
-    way, _, *rest = _costs(option)
+def _batch_costs(option: ServeOption, path: str) -> tuple[str, ...]:
+    way, _, *rest = _costs(option, path)
     return (way, short_limit(option.products_limit), *rest)
 
 
@@ -120,10 +125,14 @@ def _floors(answer: ServeAnswer) -> Table:
     rows = tuple(
         (
             f"{point.at:g}",
-            f"{point.floor.tokens_per_s:,.1f}",
+            Number(
+                f"{point.floor.tokens_per_s:,.1f}",
+                point.floor.tokens_per_s,
+                f"sweep/{place}/floor/tokens_per_s",
+            ),
             percent(point.floor.measured_share or 0.0),
         )
-        for point in answer.sweep
+        for place, point in enumerate(answer.sweep)
         if point.floor is not None
     )
     return Table(("measured tok/s", "floor tok/s", "of the floor"), rows)

@@ -19,6 +19,7 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
     Series,
     Statement,
 )
@@ -37,6 +38,11 @@ def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
     return f"{middle} ({low} to {high}) {unit}".rstrip()
 
 
+def placed(value: Estimate, path: str, factor: float = 1.0) -> Number:
+    """`12.3 (10.1 to 15.0)`, with its place in the JSON."""
+    return Number(between(value, factor), value.value, f"{path}/value")
+
+
 def time_scale(*seconds: float) -> tuple[str, float]:
     """Milliseconds, or seconds where the longest of these is beyond counting in them."""
     return ("s", 1.0) if max(seconds, default=0.0) >= _LONG_S else ("ms", 1e3)
@@ -45,10 +51,10 @@ def time_scale(*seconds: float) -> tuple[str, float]:
 _LONG_S = 100.0
 
 
-def between_times(value: Estimate) -> str:
-    """`12.3 (10.1 to 15.0) ms`, or seconds."""
+def placed_times(value: Estimate, path: str) -> Number:
+    """`12.3 (10.1 to 15.0) ms`, or seconds, with its place in the JSON."""
     unit, factor = time_scale(value.high)
-    return between(value, factor, unit)
+    return Number(between(value, factor, unit), value.value, f"{path}/value")
 
 
 def span(value: Estimate | None, factor: float = 1.0) -> str:
@@ -60,6 +66,12 @@ def span(value: Estimate | None, factor: float = 1.0) -> str:
     if low[-1] == high[-1] and low[-1].isalpha():
         low = low[:-1]
     return f"{middle} ({low}-{high})"
+
+
+def placed_span(value: Estimate | None, path: str, factor: float = 1.0) -> str:
+    """The same, with its place in the JSON."""
+    words = span(value, factor)
+    return words if value is None else Number(words, value.value, f"{path}/value")
 
 
 _LIMITS: dict[TermLimit, str] = {

@@ -12,10 +12,13 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
+    Said,
     Statement,
 )
 from fuelline.report.plan.terms import (
     between,
+    placed,
     spread_words,
     write_close,
     write_experts,
@@ -61,9 +64,13 @@ def _title(answer: TrainAnswer) -> str:
 
 def _verdict(answer: TrainAnswer) -> str:
     days = answer.days_range
-    words = f"{short(answer.days)} days" if days is None else between(days, 1.0, "days")
-    money = "" if answer.usd_range is None else f", ${in_money(between(answer.usd_range))}"
-    return f"{words}{money}, failures included."
+    words = Number(short(answer.days), answer.days, "days")
+    money: tuple[str, ...] = ()
+    if answer.usd_range is not None:
+        usd = answer.usd_range
+        money = (", $", Number(in_money(between(usd)), usd.value, "usd_range/value"))
+    whole = words if days is None else placed(days, "days_range")
+    return Said(whole, " days", *money, ", failures included.")
 
 
 def _step(answer: TrainAnswer) -> list[Item]:
@@ -78,20 +85,25 @@ def _step(answer: TrainAnswer) -> list[Item]:
         layout.append("FSDP (ZeRO 3)" if answer.zero == 3 else f"ZeRO {answer.zero}")
     if answer.spread.pp > 1:
         layout.append(f"{answer.interleave} chunks per stage")
-    step = answer.step_s
+    step, each_s = answer.step_s, answer.tokens_per_s
     items = [
         Item(f"layout: {', '.join(layout)}"),
         Item(
-            f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
-            f"{duration(step.value)} "
-            f"({duration(step.low)} to {duration(step.high)}), "
-            f"{between(_like(step, answer.tokens_per_s))} tokens/s",
+            Said(
+                f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: ",
+                Number(duration(step.value), step.value, "step_s/value"),
+                f" ({duration(step.low)} to {duration(step.high)}), ",
+                Number(between(_like(step, each_s)), each_s, "tokens_per_s"),
+                " tokens/s",
+            ),
             (_made_of(answer),),
         ),
         Item(
-            f"MFU {_fine(mfu.value)} ({_fine(mfu.low)} to {_fine(mfu.high)}), {against} the "
-            "practical "
-            f"{percent(_PRACTICAL)}"
+            Said(
+                *("MFU ", Number(_fine(mfu.value), mfu.value, "mfu_frac/value")),
+                f" ({_fine(mfu.low)} to {_fine(mfu.high)}), {against} the practical "
+                f"{percent(_PRACTICAL)}",
+            )
         ),
     ]
     if answer.experts is not None:
@@ -132,45 +144,67 @@ def _like(step: Estimate, value: float) -> Estimate:
 
 
 def _memory(memory: TrainMemory) -> Item:
-    room = "an unknown room" if memory.room_bytes is None else size(memory.room_bytes)
-    return Item(
-        f"{size(memory.total_bytes)} of {room}",
-        (
-            (
-                f"weights {size(memory.weights_bytes)}, gradients {size(memory.gradients_bytes)}, "
-                "optimizer "
-                f"{size(memory.optimizer_bytes)}, activations {size(memory.activations_bytes)}"
-            ),
-        ),
+    room = "an unknown room"
+    if memory.room_bytes is not None:
+        room = Number(size(memory.room_bytes), memory.room_bytes, "memory/room_bytes")
+    parts = (
+        ("weights", memory.weights_bytes),
+        (", gradients", memory.gradients_bytes),
+        (", optimizer", memory.optimizer_bytes),
+        (", activations", memory.activations_bytes),
     )
+    told = [
+        (f"{name} ", Number(size(held), held, f"memory/{name.removeprefix(', ')}_bytes"))
+        for name, held in parts
+    ]
+    total = Number(size(memory.total_bytes), memory.total_bytes, "memory/total_bytes")
+    return Item(Said(total, " of ", room), (Said(*(part for pair in told for part in pair)),))
 
 
 def _around(answer: TrainAnswer) -> list[Item]:
-    good, jitter = answer.goodput, answer.jitter
+    good, jitter, out = answer.goodput, answer.jitter, "goodput/"
     loader = _like(answer.step_s, answer.loader_bytes_per_s)
     items = [
         Item(
-            f"input: the loaders together must deliver {rate(loader.value)} "
-            f"({rate(loader.low)} to {rate(loader.high)})",
+            Said(
+                "input: the loaders together must deliver ",
+                Number(rate(loader.value), loader.value, "loader_bytes_per_s"),
+                f" ({rate(loader.low)} to {rate(loader.high)})",
+            ),
             ("`fuelline run train.py` shows whether yours do",),
         ),
         Item(
-            f"failures: one in {duration(good.failure_every_s)}; a checkpoint of "
-            f"{size(good.checkpoint_bytes)} "
-            f"({duration(good.checkpoint_s)} at "
-            f"{rate(good.checkpoint_bytes / good.checkpoint_s)}) every "
-            f"{duration(good.interval_s)} leaves {percent(good.share)}"
+            Said(
+                "failures: one in ",
+                Number(
+                    duration(good.failure_every_s), good.failure_every_s, f"{out}failure_every_s"
+                ),
+                "; a checkpoint of ",
+                Number(
+                    size(good.checkpoint_bytes), good.checkpoint_bytes, f"{out}checkpoint_bytes"
+                ),
+                *(
+                    " (",
+                    Number(duration(good.checkpoint_s), good.checkpoint_s, f"{out}checkpoint_s"),
+                ),
+                f" at {rate(good.checkpoint_bytes / good.checkpoint_s)}) every ",
+                Number(duration(good.interval_s), good.interval_s, f"{out}interval_s"),
+                *(" leaves ", Number(percent(good.share), good.share, f"{out}share")),
+            )
         ),
         Item(
-            f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of "
-            f"{jitter.ranks:,} ranks "
-            f"{percent(jitter.expected_frac)} longer; up to {jitter.allowed_ranks:,} ranks lose "
-            "less than 5 %"
+            Said(
+                "jitter: ranks that vary by ",
+                Number(percent(jitter.spread_frac), jitter.spread_frac, "jitter/spread_frac"),
+                f" make a step of {jitter.ranks:,} ranks ",
+                Number(percent(jitter.expected_frac), jitter.expected_frac, "jitter/expected_frac"),
+                f" longer; up to {jitter.allowed_ranks:,} ranks lose less than 5 %",
+            )
         ),
     ]
     if answer.energy_range is not None:
-        energy = between(answer.energy_range, 1 / 3.6e9, "MWh")
-        items.append(Item(f"energy: {energy} at the chips"))
+        energy = between(answer.energy_range, 1 / 3.6e9)
+        items.append(Item(f"energy: {energy} MWh at the chips"))
     return items
 
 

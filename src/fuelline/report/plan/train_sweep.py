@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
-from fuelline.report.plan.terms import changing, draw, is_wide, limit_of, span
+from fuelline.report.document import Block, Chart, Heading, Number, Series, Statement, Table
+from fuelline.report.plan.terms import changing, draw, is_wide, limit_of, placed_span, span
 from fuelline.report.renderers.ticks import tick_words
 from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, parameters, percent, rate, short
@@ -33,11 +33,12 @@ def write_train_sweep(answer: TrainAnswer) -> list[Block]:
         "limit",
     )
     costs = (name, "layout", f"$ ({PLAN_LEVEL} %)", "MWh", "useful", "input")
+    places = [(f"sweep/{place}", point) for place, point in enumerate(answer.sweep)]
     blocks: list[Block] = [
         Heading(f"By --{name}"),
-        Table(speeds, tuple(_speeds(name, point) for point in answer.sweep)),
+        Table(speeds, tuple(_speeds(name, point, at) for at, point in places)),
         Statement("and what it takes:"),
-        Table(costs, tuple(_costs(name, point) for point in answer.sweep)),
+        Table(costs, tuple(_costs(name, point, at) for at, point in places)),
     ]
     series = changing(
         (
@@ -107,23 +108,30 @@ def _at(name: str, point: TrainPoint) -> str:
     return f"{point.at:,g}" if point.at < 1e5 else tick_words(point.at)
 
 
-def _speeds(name: str, point: TrainPoint) -> tuple[str, ...]:
+def _speeds(name: str, point: TrainPoint, path: str) -> tuple[str, ...]:
     return (
         _at(name, point),
-        span(point.step_range) if point.step_s is not None else point.why_not,
-        span(point.mfu_range, 100),
-        span(point.days_range),
+        point.why_not
+        if point.step_s is None
+        else placed_span(point.step_range, f"{path}/step_range"),
+        placed_span(point.mfu_range, f"{path}/mfu_range", 100),
+        placed_span(point.days_range, f"{path}/days_range"),
         limit_of(point.step_range),
     )
 
 
-def _costs(name: str, point: TrainPoint) -> tuple[str, ...]:
-    energy, useful, loader = point.energy_joule, point.goodput_share, point.loader_bytes_per_s
+def _costs(name: str, point: TrainPoint, path: str) -> tuple[str, ...]:
+    usd, energy, useful, loader = (
+        point.usd_range,
+        point.energy_joule,
+        point.goodput_share,
+        point.loader_bytes_per_s,
+    )
     return (
         _at(name, point),
         point.spread or point.why_not or "one chip",
-        in_money(span(point.usd_range)),
+        "-" if usd is None else Number(in_money(span(usd)), usd.value, f"{path}/usd_range/value"),
         "-" if energy is None else short(energy / 3.6e9),
-        "-" if useful is None else percent(useful),
-        "-" if loader is None else rate(loader),
+        "-" if useful is None else Number(percent(useful), useful, f"{path}/goodput_share"),
+        "-" if loader is None else Number(rate(loader), loader, f"{path}/loader_bytes_per_s"),
     )

@@ -49,7 +49,10 @@ class RankJitter:
             sentence=f"Ranks spend {percent(share)} of the time waiting for whichever of them is "
             "last; they take turns, so no single rank is to blame.",
             evidence=[
-                Evidence(what=f"time spent waiting for another rank: {by_rank}", signal=waited),
+                Evidence(
+                    what=f"each rank's own time spent waiting for another: {by_rank}",
+                    signal=waited,
+                ),
                 *(_forecast(each) for each in facts.sync.jitter),
             ],
             remedies=[

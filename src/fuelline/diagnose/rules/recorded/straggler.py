@@ -51,7 +51,7 @@ class Straggler:
             f"steps and the others wait {duration(each_time)} each time: {worst.because}",
             evidence=[
                 *(_late(each) for each in facts.sync.late),
-                Evidence(what=f"time spent waiting for another rank: {_by_rank(facts)}"),
+                Evidence(what=f"each rank's own time spent waiting for another: {_by_rank(facts)}"),
             ],
             remedies=[
                 *(

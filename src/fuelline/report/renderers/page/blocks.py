@@ -12,6 +12,7 @@ from fuelline.report.document import (
     Heading,
     Items,
     Number,
+    Said,
     SideBySide,
     Sliders,
     StackedBars,
@@ -54,7 +55,7 @@ def _statement(block: Statement) -> Markup:
         return tag("div", tag("p", lead, class_="lead-in"), command, class_="next")
     label = [tag("span", block.label, class_="label")] if block.label else []
     kind = "alarm" if block.alarm else "good" if block.label else None
-    return tag("p", block.text, *label, class_=kind)
+    return tag("p", *_parts(block.text), *label, class_=kind)
 
 
 def _summary(block: Summary) -> Markup:
@@ -199,14 +200,25 @@ def _items(block: Items) -> Markup:
 
 
 def _item(item: Item) -> Markup:
-    text = _copied(item.text) if isinstance(item.text, Code) else tag("p", item.text)
+    text = _copied(item.text) if isinstance(item.text, Code) else tag("p", *_parts(item.text))
     return tag("li", text, *map(_detail, item.details))
 
 
 def _detail(words: str) -> Markup:
     if isinstance(words, Code):
         return tag("pre", tag("code", words))
-    return tag("p", words, class_="detail")
+    return tag("p", *_parts(words), class_="detail")
+
+
+def _parts(words: str) -> list[str]:
+    """A sentence, its numbers with the places in the JSON where they stand."""
+    parts = words.parts if isinstance(words, Said) else (words,)
+    return [_placed(each) if isinstance(each, Number) else each for each in parts]
+
+
+def _placed(number: Number) -> Markup:
+    where = {"data_path": number.path, "data_of": number.of or None}
+    return tag("data", number, value=number.value, **where)
 
 
 def draw_table(table: Table) -> Markup:
@@ -243,7 +255,7 @@ _LONG_CELL = 120
 
 def _cell(words: str) -> str:
     if isinstance(words, Number):
-        return tag("data", words, value=words.value, data_path=words.path)
+        return _placed(words)
     if len(words) <= _LONG_CELL:
         return words
     return tag("details", tag("summary", f"{words[:_LONG_CELL]}…"), tag("p", words))
