@@ -31,7 +31,7 @@ def train():
 @pytest.mark.torch
 def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     write_run(tmp_path / "home" / "runs" / "a-run")
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "rank0.json").write_text(TRACE)
