@@ -64,8 +64,11 @@ class Zygote:
     def __enter__(self) -> Zygote:  # noqa: PYI034
         self._folder = tempfile.TemporaryDirectory(prefix="fuelline-zygote-")
         self.path = f"{self._folder.name}/socket"
-        self._process = subprocess.Popen([sys.executable, "-m", "bench.remote_zygote", self.path])
+        command = [sys.executable, "-m", "bench.remote_zygote", self.path]
+        self._process = subprocess.Popen(command, cwd=Path(__file__).parents[1])
         while not Path(self.path).exists():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{command} ended with {self._process.returncode}")
             time.sleep(0.05)
         return self
 
