@@ -239,6 +239,8 @@ def test_one_step_has_neither_mean_nor_percentile() -> None:
     diagnosis = make_diagnoses()["starved"]
     one = replace(diagnosis, steps=replace(diagnosis.steps, count=1))
     assert "600 steps, mean 100 ms, p95 100 ms" in page_of(diagnosis).elements[0].text
+    paths = [each.attributes.get("data-path") for each in page_of(diagnosis).all("data")]
+    assert {"window/seconds", "steps/count", "steps/mean", "steps/p95"} <= set(paths)
     text = page_of(one).elements[0].text
     assert ", 1 step" in text
     assert "1 step, mean" not in text

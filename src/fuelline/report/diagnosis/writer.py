@@ -46,6 +46,8 @@ from fuelline.report.document import (
     Heading,
     Item,
     Items,
+    Number,
+    Said,
     Statement,
 )
 from fuelline.schema.diagnosis.trials import AS_GOOD, TF_DATA, name_setting
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
         Finding,
         Remedy,
         ServedFiles,
+        StepStats,
+        Window,
     )
     from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, RemoteUse, Stretch
 
@@ -156,12 +160,6 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     if window is None or not diagnosis.budget:
         return []
     is_stepless = steps.kind == "time"
-    kind = "steps" if steps.kind == "train" else "batches"
-    kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
-    title = f"Where the time went: {duration(window.seconds)}"
-    title += " without steps" if is_stepless else f", {number(steps.count)} {kind}"
-    if steps.mean is not None and steps.p95 is not None and steps.count > 1 and not is_stepless:
-        title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
     bars = _list_bars(diagnosis)
     begin, end = "the end of the first step", "the last"
     if diagnosis.fixed is not None:
@@ -192,7 +190,24 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
                 )
     whose = judged_rank(diagnosis)
     note += f" These figures are of {whose}." if whose else ""
-    return [Heading(title, "Time"), Bars(bars), Statement(note)]
+    return [Heading(_time_title(window, steps), "Time"), Bars(bars), Statement(note)]
+
+
+def _time_title(window: Window, steps: StepStats) -> str:
+    title = ["Where the time went: ", _seconds(window.seconds, "window/seconds")]
+    if steps.kind == "time":
+        return Said(*title, " without steps")
+    kind = "steps" if steps.kind == "train" else "batches"
+    kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
+    title += [", ", Number(number(steps.count), steps.count, "steps/count"), f" {kind}"]
+    if steps.mean is not None and steps.p95 is not None and steps.count > 1:
+        title += [", mean ", _seconds(steps.mean, "steps/mean")]
+        title += [", p95 ", _seconds(steps.p95, "steps/p95")]
+    return Said(*title)
+
+
+def _seconds(value: float, path: str) -> str:
+    return Number(duration(value), value, path)
 
 
 def _list_bars(diagnosis: Diagnosis) -> tuple[Bar, ...]:

@@ -45,7 +45,7 @@ def draw_block(block: Block, place: str) -> Markup:
 
 
 def _heading(block: Heading) -> Markup:
-    return tag("h3", block.text)
+    return tag("h3", *draw_words(block.text))
 
 
 def _statement(block: Statement) -> Markup:
@@ -55,7 +55,7 @@ def _statement(block: Statement) -> Markup:
         return tag("div", tag("p", lead, class_="lead-in"), command, class_="next")
     label = [tag("span", block.label, class_="label")] if block.label else []
     kind = "alarm" if block.alarm else "good" if block.label else None
-    return tag("p", *_parts(block.text), *label, class_=kind)
+    return tag("p", *draw_words(block.text), *label, class_=kind)
 
 
 def _summary(block: Summary) -> Markup:
@@ -200,17 +200,17 @@ def _items(block: Items) -> Markup:
 
 
 def _item(item: Item) -> Markup:
-    text = _copied(item.text) if isinstance(item.text, Code) else tag("p", *_parts(item.text))
+    text = _copied(item.text) if isinstance(item.text, Code) else tag("p", *draw_words(item.text))
     return tag("li", text, *map(_detail, item.details))
 
 
 def _detail(words: str) -> Markup:
     if isinstance(words, Code):
         return tag("pre", tag("code", words))
-    return tag("p", *_parts(words), class_="detail")
+    return tag("p", *draw_words(words), class_="detail")
 
 
-def _parts(words: str) -> list[str]:
+def draw_words(words: str) -> list[str]:
     """A sentence, its numbers with the places in the JSON where they stand."""
     parts = words.parts if isinstance(words, Said) else (words,)
     return [_placed(each) if isinstance(each, Number) else each for each in parts]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fuelline import __version__
 from fuelline.report.document import Document, Heading, Summary
-from fuelline.report.renderers.page.blocks import draw_block
+from fuelline.report.renderers.page.blocks import draw_block, draw_words
 from fuelline.report.renderers.page.markup import Markup, tag
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _body(document: Document) -> list[Markup]:
     drawn = [
         tag(
             "section",
-            tag("h2", heading.text, id=f"{place}-title"),
+            tag("h2", *draw_words(heading.text), id=f"{place}-title"),
             *(draw_block(block, f"{place}-{number}") for number, block in enumerate(blocks)),
             id=place,
             aria_labelledby=f"{place}-title",
