@@ -65,9 +65,11 @@ class Zygote:
         self._folder = tempfile.TemporaryDirectory(prefix="fuelline-zygote-")
         self.path = f"{self._folder.name}/socket"
         command = [sys.executable, "-m", "bench.remote_zygote", self.path]
-        self._process = subprocess.Popen(command, cwd=Path(__file__).parents[1])
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        self._process = subprocess.Popen(command, env=environment)
         while not Path(self.path).exists():
             if self._process.poll() is not None:
+                self._folder.cleanup()
                 raise RuntimeError(f"{command} ended with {self._process.returncode}")
             time.sleep(0.05)
         return self

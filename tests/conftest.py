@@ -63,8 +63,13 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """`fuelline run` ends with signals held back; here it is called in a process that goes on."""
+def process() -> Iterator[None]:
+    """Commands are called in a process that goes on.
+
+    `fuelline run` ends with signals held back, `fuelline import` keeps those that it starts from
+    looking for modules in the working directory.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     yield
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.environ.pop("PYTHONSAFEPATH", None)
